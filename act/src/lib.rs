@@ -1,0 +1,1 @@
+//! Carries out plans on the API server; the only writer.

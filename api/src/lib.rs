@@ -1,0 +1,1 @@
+//! What the project reads and writes: Kubernetes objects in slim form, well-known names, Quantity.

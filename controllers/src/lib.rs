@@ -1,0 +1,1 @@
+//! Pure planners: view and actions, no I/O.

@@ -1,0 +1,1 @@
+//! The real control plane for tests, conformance and benchmarks.

@@ -1,0 +1,1 @@
+//! Watches, work queue, events and clock; knows nothing of DRA.
