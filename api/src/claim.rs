@@ -1,12 +1,12 @@
 //! ResourceClaims, reduced to ownership, reservation and allocation.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::{
     Meta, Uid,
-    meta::compact,
+    meta::{Text, compact},
     names,
     object::{DecodeError, Kind, Object, decode},
 };
@@ -161,42 +161,42 @@ struct Wire<'a> {
 #[serde(rename_all = "camelCase")]
 struct WireClaimMeta<'a> {
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     #[serde(borrow, default)]
-    namespace: Cow<'a, str>,
+    namespace: Text<'a>,
     #[serde(borrow, default)]
-    uid: Cow<'a, str>,
+    uid: Text<'a>,
     #[serde(borrow, default)]
-    resource_version: Cow<'a, str>,
+    resource_version: Text<'a>,
     #[serde(borrow, default)]
-    deletion_timestamp: Option<Cow<'a, str>>,
+    deletion_timestamp: Option<Text<'a>>,
     #[serde(borrow, default)]
     annotations: Option<WireAnnotations<'a>>,
     #[serde(borrow, default)]
     owner_references: Option<Vec<WireOwner<'a>>>,
     #[serde(borrow, default)]
-    finalizers: Option<Vec<Cow<'a, str>>>,
+    finalizers: Option<Vec<Text<'a>>>,
 }
 
 #[derive(Deserialize)]
 struct WireAnnotations<'a> {
     #[serde(borrow, default, rename = "resource.kubernetes.io/pod-claim-name")]
-    pod_claim_name: Option<Cow<'a, str>>,
+    pod_claim_name: Option<Text<'a>>,
     #[serde(borrow, default, rename = "resource.kubernetes.io/extended-resource-claim")]
-    extended: Option<Cow<'a, str>>,
+    extended: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireOwner<'a> {
     #[serde(borrow)]
-    api_version: Cow<'a, str>,
+    api_version: Text<'a>,
     #[serde(borrow)]
-    kind: Cow<'a, str>,
+    kind: Text<'a>,
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     #[serde(borrow)]
-    uid: Cow<'a, str>,
+    uid: Text<'a>,
     #[serde(default)]
     controller: Option<bool>,
 }
@@ -278,24 +278,24 @@ struct WireTerm<'a> {
 #[derive(Deserialize)]
 struct WireRequirement<'a> {
     #[serde(borrow)]
-    key: Cow<'a, str>,
+    key: Text<'a>,
     #[serde(borrow)]
-    operator: Cow<'a, str>,
+    operator: Text<'a>,
     #[serde(borrow, default)]
-    values: Option<Vec<Cow<'a, str>>>,
+    values: Option<Vec<Text<'a>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireConsumer<'a> {
     #[serde(borrow, default)]
-    api_group: Option<Cow<'a, str>>,
+    api_group: Option<Text<'a>>,
     #[serde(borrow)]
-    resource: Cow<'a, str>,
+    resource: Text<'a>,
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     #[serde(borrow)]
-    uid: Cow<'a, str>,
+    uid: Text<'a>,
 }
 
 /// Terms are ORed: names decide only when every term is limited to names.
@@ -306,10 +306,10 @@ fn reach(selector: Option<WireNodeSelector<'_>>) -> NodeReach {
             .match_fields
             .unwrap_or_default()
             .into_iter()
-            .find(|r| r.key == "metadata.name" && r.operator == "In");
+            .find(|r| &*r.key == "metadata.name" && &*r.operator == "In");
         match by_name {
             Some(requirement) => {
-                names.extend(requirement.values.unwrap_or_default().iter().map(|v| Arc::from(v.as_ref())));
+                names.extend(requirement.values.unwrap_or_default().iter().map(|v| v.shared()));
             }
             None => return NodeReach::Undecided,
         }
@@ -324,15 +324,11 @@ impl Object for Claim {
     fn decode(json: &str) -> Result<Self, DecodeError> {
         let wire: Wire<'_> = decode(json)?;
         let m = wire.metadata;
-        let meta = compact(
-            &m.namespace,
-            &m.name,
-            &m.uid,
-            &m.resource_version,
-            m.deletion_timestamp.is_some(),
-        )
-        .map_err(DecodeError)?;
-        let controller = m.owner_references.unwrap_or_default().into_iter().find(|o| o.controller == Some(true));
+        let meta =
+            compact(&m.namespace, &m.name, &m.uid, &m.resource_version, m.deletion_timestamp.is_some())
+                .map_err(DecodeError)?;
+        let controller =
+            m.owner_references.unwrap_or_default().into_iter().find(|o| o.controller == Some(true));
         let (pod_claim_name, extended) = match m.annotations {
             None => (None, false),
             Some(a) => (a.pod_claim_name, a.extended.as_deref() == Some("true")),
@@ -345,25 +341,25 @@ impl Object for Claim {
             meta,
             controller: controller.map(|o| {
                 Box::new(Owner {
-                    api_version: o.api_version.as_ref().into(),
-                    kind: o.kind.as_ref().into(),
-                    name: o.name.as_ref().into(),
-                    uid: o.uid.as_ref().into(),
+                    api_version: o.api_version.shared(),
+                    kind: o.kind.shared(),
+                    name: o.name.shared(),
+                    uid: o.uid.shared(),
                 })
             }),
-            pod_claim_name: pod_claim_name.map(|n| n.as_ref().into()),
+            pod_claim_name: pod_claim_name.map(|n| n.shared()),
             extended,
             admin_access: wire.spec.devices.admin_access(),
-            finalizer: m.finalizers.iter().flatten().any(|f| f == names::CLAIM_FINALIZER),
+            finalizer: m.finalizers.iter().flatten().any(|f| &**f == names::CLAIM_FINALIZER),
             allocation: allocation.map(|a| Box::new(Allocation { reach: reach(a.node_selector) })),
             reserved_for: reserved_for
                 .unwrap_or_default()
                 .into_iter()
                 .map(|c| Consumer {
-                    api_group: c.api_group.unwrap_or_default().as_ref().into(),
-                    resource: c.resource.as_ref().into(),
-                    name: c.name.as_ref().into(),
-                    uid: c.uid.as_ref().into(),
+                    api_group: c.api_group.map_or_else(|| Arc::from(""), |g| g.shared()),
+                    resource: c.resource.shared(),
+                    name: c.name.shared(),
+                    uid: c.uid.shared(),
                 })
                 .collect(),
         })

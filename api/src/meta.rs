@@ -69,20 +69,46 @@ pub struct Meta {
     pub deleting: bool,
 }
 
+/// Text borrowed from the JSON where it stands there unescaped, also inside `Option` and `Vec`, where serde
+/// would copy a plain `Cow`.
+#[derive(Deserialize, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Text<'_> {
+    /// A copy that is cheap to share.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        Arc::from(self.0.as_ref())
+    }
+
+    /// A copy of its own.
+    pub(crate) fn owned(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// `metadata` as it stands in JSON, borrowed from the text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireMeta<'a> {
     #[serde(borrow)]
-    pub(crate) name: Cow<'a, str>,
+    pub(crate) name: Text<'a>,
     #[serde(borrow, default)]
-    pub(crate) namespace: Cow<'a, str>,
+    pub(crate) namespace: Text<'a>,
     #[serde(borrow, default)]
-    pub(crate) uid: Cow<'a, str>,
+    pub(crate) uid: Text<'a>,
     #[serde(borrow, default)]
-    pub(crate) resource_version: Cow<'a, str>,
+    pub(crate) resource_version: Text<'a>,
     #[serde(borrow, default)]
-    pub(crate) deletion_timestamp: Option<Cow<'a, str>>,
+    pub(crate) deletion_timestamp: Option<Text<'a>>,
 }
 
 impl WireMeta<'_> {

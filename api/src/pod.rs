@@ -1,12 +1,12 @@
 //! Pods, reduced to what claims, eviction and accounting ask of them.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::{
     Meta, ObjectKey,
-    meta::WireMeta,
+    meta::{Text, WireMeta},
     object::{DecodeError, Kind, Object, decode},
 };
 
@@ -88,7 +88,7 @@ struct Wire<'a> {
 #[serde(rename_all = "camelCase")]
 struct WireSpec<'a> {
     #[serde(borrow, default)]
-    node_name: Option<Cow<'a, str>>,
+    node_name: Option<Text<'a>>,
     #[serde(borrow, default)]
     scheduling_group: Option<WireGroup<'a>>,
     #[serde(borrow, default)]
@@ -99,14 +99,14 @@ struct WireSpec<'a> {
 #[serde(rename_all = "camelCase")]
 struct WireGroup<'a> {
     #[serde(borrow, default)]
-    pod_group_name: Option<Cow<'a, str>>,
+    pod_group_name: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireStatus<'a> {
     #[serde(borrow, default)]
-    phase: Option<Cow<'a, str>>,
+    phase: Option<Text<'a>>,
     #[serde(borrow, default)]
     resource_claim_statuses: Option<Vec<WireClaimStatus<'a>>>,
     #[serde(borrow, default)]
@@ -117,41 +117,41 @@ struct WireStatus<'a> {
 #[serde(rename_all = "camelCase")]
 struct WireExtended<'a> {
     #[serde(borrow, default)]
-    resource_claim_name: Option<Cow<'a, str>>,
+    resource_claim_name: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireEntry<'a> {
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     #[serde(borrow, default)]
-    resource_claim_name: Option<Cow<'a, str>>,
+    resource_claim_name: Option<Text<'a>>,
     #[serde(borrow, default)]
-    resource_claim_template_name: Option<Cow<'a, str>>,
+    resource_claim_template_name: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireClaimStatus<'a> {
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     #[serde(borrow, default)]
-    resource_claim_name: Option<Cow<'a, str>>,
+    resource_claim_name: Option<Text<'a>>,
 }
 
 /// The text, unless it is absent or empty: Go's `omitempty` makes no difference between the two.
-pub(crate) fn non_empty(text: Option<Cow<'_, str>>) -> Option<Arc<str>> {
-    text.filter(|t| !t.is_empty()).map(|t| t.as_ref().into())
+pub(crate) fn non_empty(text: Option<Text<'_>>) -> Option<Arc<str>> {
+    text.filter(|t| !t.is_empty()).map(|t| t.shared())
 }
 
 pub(crate) fn entries(wire: Option<Vec<WireEntry<'_>>>) -> Box<[ClaimEntry]> {
     wire.unwrap_or_default()
         .into_iter()
         .map(|e| ClaimEntry {
-            name: e.name.as_ref().into(),
-            claim_name: e.resource_claim_name.map(|n| n.as_ref().into()),
-            template_name: e.resource_claim_template_name.map(|n| n.as_ref().into()),
+            name: e.name.shared(),
+            claim_name: e.resource_claim_name.map(|n| n.shared()),
+            template_name: e.resource_claim_template_name.map(|n| n.shared()),
         })
         .collect()
 }
@@ -159,10 +159,7 @@ pub(crate) fn entries(wire: Option<Vec<WireEntry<'_>>>) -> Box<[ClaimEntry]> {
 pub(crate) fn statuses(wire: Option<Vec<WireClaimStatus<'_>>>) -> Box<[ClaimStatus]> {
     wire.unwrap_or_default()
         .into_iter()
-        .map(|s| ClaimStatus {
-            name: s.name.as_ref().into(),
-            claim_name: s.resource_claim_name.map(|n| n.as_ref().into()),
-        })
+        .map(|s| ClaimStatus { name: s.name.shared(), claim_name: s.resource_claim_name.map(|n| n.shared()) })
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! ResourceClaimTemplates: what a claim is generated from.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::{
     Meta,
     claim::WireDevices,
-    meta::WireMeta,
+    meta::{Text, WireMeta},
     object::{DecodeError, Kind, Object, decode},
 };
 
@@ -48,9 +48,9 @@ struct WireTemplateSpec<'a> {
 #[derive(Deserialize, Default)]
 struct WireTemplateMeta<'a> {
     #[serde(borrow, default)]
-    labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
     #[serde(borrow, default)]
-    annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -59,8 +59,8 @@ struct WireClaimSpec<'a> {
     devices: WireDevices<'a>,
 }
 
-fn owned(map: Option<BTreeMap<Cow<'_, str>, Cow<'_, str>>>) -> BTreeMap<String, String> {
-    map.unwrap_or_default().into_iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect()
+fn owned(map: Option<BTreeMap<Text<'_>, Text<'_>>>) -> BTreeMap<String, String> {
+    map.unwrap_or_default().into_iter().map(|(k, v)| (k.owned(), v.owned())).collect()
 }
 
 impl Object for ClaimTemplate {
@@ -115,8 +115,12 @@ mod tests {
 
     #[test]
     fn admin_access_counts_only_on_exact_requests_that_ask_for_it() {
-        assert!(template(r#"{"name":"r","exactly":{"deviceClassName":"g","adminAccess":true}}"#).admin_access);
-        assert!(!template(r#"{"name":"r","exactly":{"deviceClassName":"g","adminAccess":false}}"#).admin_access);
+        assert!(
+            template(r#"{"name":"r","exactly":{"deviceClassName":"g","adminAccess":true}}"#).admin_access
+        );
+        assert!(
+            !template(r#"{"name":"r","exactly":{"deviceClassName":"g","adminAccess":false}}"#).admin_access
+        );
         let list = template(r#"{"name":"r","firstAvailable":[{"name":"s","deviceClassName":"g"}]}"#);
         assert!(!list.admin_access && list.prioritized);
         assert!(!template(r#"{"name":"r","firstAvailable":[]}"#).prioritized);
