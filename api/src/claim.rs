@@ -298,7 +298,7 @@ struct WireConsumer<'a> {
     uid: Text<'a>,
 }
 
-/// Terms are ORed: names decide only when every term is limited to names.
+/// Terms are alternatives: names decide only when every term is limited to names.
 fn reach(selector: Option<WireNodeSelector<'_>>) -> NodeReach {
     let mut names = Vec::new();
     for term in selector.and_then(|s| s.node_selector_terms).unwrap_or_default() {
@@ -309,7 +309,7 @@ fn reach(selector: Option<WireNodeSelector<'_>>) -> NodeReach {
             .find(|r| &*r.key == "metadata.name" && &*r.operator == "In");
         match by_name {
             Some(requirement) => {
-                names.extend(requirement.values.unwrap_or_default().iter().map(|v| v.shared()));
+                names.extend(requirement.values.unwrap_or_default().iter().map(Text::shared));
             }
             None => return NodeReach::Undecided,
         }

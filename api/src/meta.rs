@@ -15,11 +15,13 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// The key of `name` in `namespace`.
+    #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// The key of another object in the same namespace; shares the namespace's memory.
+    #[must_use]
     pub fn sibling(&self, name: &Arc<str>) -> Self {
         Self { namespace: Arc::clone(&self.namespace), name: Arc::clone(name) }
     }
