@@ -59,10 +59,11 @@ pub struct Indexes {
     pub groups_by_claim: Index<ObjectKey>,
     /// PodGroups by the templates that their entries name.
     pub groups_by_template: Index<ObjectKey>,
-    /// Claims by the uid of their controller owner, if it is a Pod or a PodGroup.
-    pub claims_by_owner: Index<Uid>,
-    /// Claims by the uids in `status.reservedFor`.
-    pub claims_by_consumer: Index<Uid>,
+    /// Claims by namespace and uid of their controller owner, if it is a Pod or a PodGroup. The namespace counts:
+    /// an owner reference across namespaces is a forgery.
+    pub claims_by_owner: Index<ObjectKey>,
+    /// Claims by namespace and the uids in `status.reservedFor`.
+    pub claims_by_consumer: Index<ObjectKey>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
 }
 
@@ -355,10 +356,10 @@ impl Tracked for Claim {
     fn index(&self, indexes: &mut Indexes) {
         let key = &self.meta.key;
         if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.insert(owner.clone(), key);
+            indexes.claims_by_owner.insert(key.sibling(owner), key);
         }
         for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.insert(consumer.uid.clone(), key);
+            indexes.claims_by_consumer.insert(key.sibling(&consumer.uid), key);
         }
         let count = indexes.claim_counts.entry(labels(self)).or_default();
         *count = count.saturating_add(1);
@@ -367,10 +368,10 @@ impl Tracked for Claim {
     fn unindex(&self, indexes: &mut Indexes) {
         let key = &self.meta.key;
         if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.remove(owner.clone(), key);
+            indexes.claims_by_owner.remove(key.sibling(owner), key);
         }
         for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.remove(consumer.uid.clone(), key);
+            indexes.claims_by_consumer.remove(key.sibling(&consumer.uid), key);
         }
         if let Some(count) = indexes.claim_counts.get_mut(&labels(self)) {
             *count = count.saturating_sub(1);
