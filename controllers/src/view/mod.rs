@@ -140,9 +140,9 @@ impl View {
 
     /// A GET returned the object: what it shows needs no confirmation by the watch.
     pub fn found<T: Tracked>(&mut self, object: T, now: Elapsed) -> Option<Change> {
-        let (key, version) = (object.meta().key.clone(), object.meta().resource_version);
+        let key = object.meta().key.clone();
         let change = self.observe(object, Source::Answer, now);
-        T::parts(self).0.confirm(&key, version, now);
+        T::parts(self).0.confirm(&key, now);
         change
     }
 
@@ -190,6 +190,11 @@ impl View {
     /// True while nobody knows whether the owner's claim was created.
     pub fn create_is_doubtful(&self, namespace: &str, owner: &Uid) -> bool {
         self.doubtful.get(namespace).is_some_and(|owners| owners.contains_key(owner))
+    }
+
+    /// True while any create request in the namespace is in doubt.
+    pub fn has_doubts(&self, namespace: &str) -> bool {
+        self.doubtful.contains_key(namespace)
     }
 
     /// A live list of the namespace's claims, begun at `began`, has been observed: doubts from before it are
