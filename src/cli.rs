@@ -32,8 +32,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) controllers: Vec<String>,
 
-    /// Feature gates as A=true,B=false. Without a setting, GenericWorkload and DRAWorkloadResourceClaims follow
-    /// the API server: on while it serves PodGroups.
+    /// Feature gates as A=true,B=false. Without a setting, those for `PodGroups` follow the API server.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) feature_gates: Vec<String>,
 

@@ -15,7 +15,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let result = match cli.command {
-        cli::Command::Run(options) => commands::run::run(*options),
+        cli::Command::Run(options) => commands::run::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

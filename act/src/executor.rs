@@ -137,6 +137,7 @@ impl Executor {
 
     /// Reads one object and tells the view what came of it.
     async fn fetch<T: Tracked>(&self, key: &ObjectKey) -> Result<(), Failure> {
+        let known = self.shared.read(|view| T::store(view).get(key).map(|o| o.meta().uid.clone()));
         let answer = match self.send(request::get(&T::KIND, key)).await {
             Ok(text) => T::decode(&text).map(Some).map_err(|error| Failure::Refused {
                 text: format!("{} {key} cannot be read: {error}", T::KIND.kind),
@@ -154,7 +155,7 @@ impl Executor {
         self.metrics.looked_up(T::KIND.plural, outcome);
         match answer? {
             Some(object) => self.shared.update(|view, now| view.found(object, now)),
-            None => self.shared.update(|view, now| view.not_found::<T>(key, now)),
+            None => self.shared.update(|view, now| view.not_found::<T>(key, known.as_ref(), now)),
         }
         Ok(())
     }

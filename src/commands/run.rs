@@ -16,7 +16,7 @@ use crate::{cli::RunOptions, manager, telemetry};
 const THREADS: usize = 2;
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(options: RunOptions) -> Result<()> {
+pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let settings = options.settings()?;
     telemetry::init(options.v, options.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread()
