@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dra_api::Pod;
 use futures::{StreamExt, stream};
 use http::{Request, Response};
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -33,12 +33,14 @@ fn lines(values: Vec<Value>) -> Vec<Result<http_body::Frame<Bytes>, Infallible>>
     values.into_iter().map(|v| Ok(http_body::Frame::data(Bytes::from(format!("{v}\n"))))).collect()
 }
 
-fn body(reply: Reply) -> (u16, Body) {
+type ReplyBody = UnsyncBoxBody<Bytes, Infallible>;
+
+fn body(reply: Reply) -> (u16, ReplyBody) {
     match reply {
-        Reply::Json(code, value) => (code, Body::from(value.to_string().into_bytes())),
-        Reply::Ended(values) => (200, Body::wrap_body(StreamBody::new(stream::iter(lines(values))))),
+        Reply::Json(code, value) => (code, Full::from(value.to_string().into_bytes()).boxed_unsync()),
+        Reply::Ended(values) => (200, StreamBody::new(stream::iter(lines(values))).boxed_unsync()),
         Reply::Open(values) => {
-            (200, Body::wrap_body(StreamBody::new(stream::iter(lines(values)).chain(stream::pending()))))
+            (200, StreamBody::new(stream::iter(lines(values)).chain(stream::pending())).boxed_unsync())
         }
     }
 }
