@@ -16,7 +16,7 @@ const KEEPER: &str = r#"
 trap '' HUP INT TERM
 cat >/dev/null
 exec setsid --wait sh -c '
-    kill -KILL -- "-$1"
+    kill -s KILL -- "-$1"
     [ -n "$3" ] || for _ in 1 2 3 4 5; do rm -rf -- "$2" && break; sleep 0.2; done
 ' sh $$ "$1" "$2"
 "#;
