@@ -1,6 +1,7 @@
 //! etcd, kube-apiserver and, where asked, kube-scheduler and kube-controller-manager.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::{Value, json};
 
 use crate::processes::{Group, Process, tail};
 use crate::wait::wait_until;
@@ -205,6 +207,20 @@ impl ControlPlane {
         Ok(path)
     }
 
+    /// What the API server has answered to the manager's `ServiceAccount`.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    pub fn requests_of_manager(&self) -> Result<Vec<AuditedRequest>> {
+        let log = match fs::read(self.audit_log()) {
+            Ok(log) => log,
+            // It begins with the first request.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).context("reading the audit log"),
+        };
+        Ok(String::from_utf8_lossy(&log).lines().filter_map(AuditedRequest::parse).collect())
+    }
+
     /// Stops the API server at once, as a crash would.
     ///
     /// # Errors
@@ -239,6 +255,8 @@ impl ControlPlane {
             .arg(format!("--service-account-signing-key-file={}", folder.join("pki/sa.key").display()))
             .arg("--service-cluster-ip-range=10.0.0.0/24")
             .arg(format!("--runtime-config={runtime_config}"))
+            .arg(format!("--audit-policy-file={}", folder.join("audit-policy.json").display()))
+            .arg(format!("--audit-log-path={}", self.audit_log().display()))
             // Without the controllers behind them, these two would keep Pods from being created and scheduled.
             .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition");
         if !self.options.feature_gates.is_empty() {
@@ -298,6 +316,10 @@ impl ControlPlane {
         tail(&String::from_utf8_lossy(&log), 30)
     }
 
+    fn audit_log(&self) -> PathBuf {
+        self.folder().join("audit.log")
+    }
+
     fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.api_port)
     }
@@ -308,6 +330,41 @@ impl ControlPlane {
 
     fn processes(&self) -> MutexGuard<'_, Processes> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One request of the manager, from the API server's audit log.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct AuditedRequest {
+    /// API group; empty for core.
+    pub group: String,
+    /// Resource, with the subresource after a slash. Empty for discovery.
+    pub resource: String,
+    /// RBAC verb.
+    pub verb: String,
+    /// HTTP status.
+    pub code: u64,
+    /// Whether RBAC let it through.
+    pub allowed: bool,
+}
+
+impl AuditedRequest {
+    fn parse(line: &str) -> Option<Self> {
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let text =
+            |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut resource = text("/objectRef/resource");
+        let subresource = text("/objectRef/subresource");
+        if !subresource.is_empty() {
+            resource = format!("{resource}/{subresource}");
+        }
+        Some(Self {
+            group: text("/objectRef/apiGroup"),
+            resource,
+            verb: text("/verb"),
+            code: entry.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
+            allowed: text("/annotations/authorization.k8s.io~1decision") != "forbid",
+        })
     }
 }
 
@@ -349,6 +406,15 @@ fn write_credentials(folder: &Path) -> Result<()> {
             .arg(&private),
     )?;
     openssl(Command::new("openssl").args(["ec", "-pubout", "-in"]).arg(&private).arg("-out").arg(&public))?;
+    let user = format!("system:serviceaccount:{MANAGER_NAMESPACE}:{MANAGER_ACCOUNT}");
+    let audit_policy = json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": [user]}, {"level": "None"}],
+    });
+    fs::write(folder.join("audit-policy.json"), audit_policy.to_string())
+        .context("writing the audit policy")?;
     fs::write(folder.join("tokens.csv"), "admin-token,admin,admin,system:masters\n")
         .context("writing the administrator's token")
 }
@@ -361,7 +427,7 @@ fn openssl(command: &mut Command) -> Result<()> {
 
 /// Writes a kubeconfig with one cluster and one user.
 pub(crate) fn write_kubeconfig(path: &Path, server: &str, certificate: &Path, token: &str) -> Result<()> {
-    let config = serde_json::json!({
+    let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "e2e", "cluster": {"server": server, "certificate-authority": certificate}}],

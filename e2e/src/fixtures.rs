@@ -69,8 +69,8 @@ pub fn resource_slice(node: &str, devices: usize) -> Result<ResourceSlice> {
     }))
 }
 
-fn claim_spec(admin_access: bool) -> Value {
-    let mut exactly = json!({"deviceClassName": DEVICE_CLASS});
+fn claim_spec(class: &str, admin_access: bool) -> Value {
+    let mut exactly = json!({"deviceClassName": class});
     if admin_access && let Some(exactly) = exactly.as_object_mut() {
         exactly.insert("adminAccess".to_owned(), json!(true));
     }
@@ -82,7 +82,7 @@ fn claim_spec(admin_access: bool) -> Value {
 /// # Errors
 /// None in practice: the object is fixed.
 pub fn claim(name: &str) -> Result<ResourceClaim> {
-    typed(json!({"metadata": {"name": name}, "spec": claim_spec(false)}))
+    typed(json!({"metadata": {"name": name}, "spec": claim_spec(DEVICE_CLASS, false)}))
 }
 
 /// A template of claims for one device, with a label and an annotation of its own.
@@ -90,6 +90,14 @@ pub fn claim(name: &str) -> Result<ResourceClaim> {
 /// # Errors
 /// None in practice: the object is fixed.
 pub fn template(name: &str) -> Result<ResourceClaimTemplate> {
+    template_of_class(name, DEVICE_CLASS)
+}
+
+/// The same with another `DeviceClass`.
+///
+/// # Errors
+/// None in practice: the object is fixed.
+pub fn template_of_class(name: &str, class: &str) -> Result<ResourceClaimTemplate> {
     typed(json!({
         "metadata": {"name": name},
         "spec": {
@@ -97,7 +105,7 @@ pub fn template(name: &str) -> Result<ResourceClaimTemplate> {
                 "labels": {"example.com/template": name},
                 "annotations": {"example.com/template": name},
             },
-            "spec": claim_spec(false),
+            "spec": claim_spec(class, false),
         },
     }))
 }
@@ -107,7 +115,7 @@ pub fn template(name: &str) -> Result<ResourceClaimTemplate> {
 /// # Errors
 /// None in practice: the object is fixed.
 pub fn admin_template(name: &str) -> Result<ResourceClaimTemplate> {
-    typed(json!({"metadata": {"name": name}, "spec": {"spec": claim_spec(true)}}))
+    typed(json!({"metadata": {"name": name}, "spec": {"spec": claim_spec(DEVICE_CLASS, true)}}))
 }
 
 /// A Pod's claim entry that is generated from a template.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::api::{Api, ListParams, PostParams};
@@ -69,7 +70,10 @@ where
 {
     let shared = SharedManager::get().await?;
     let mut told = Story::begin(&shared.plane, Some(&shared.manager)).await?;
-    let result = story(&told).await;
+    let result = match Box::pin(story(&told)).await {
+        Ok(()) => told.manager_was_allowed_everything(),
+        failure => failure,
+    };
     told.finished = result.is_ok();
     result
 }
@@ -213,6 +217,47 @@ impl<'a> Story<'a> {
             Ok(pod)
         })
         .await
+    }
+
+    /// Texts of the events about the object with this name, as `Type Reason: note`.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn events_about(&self, name: &str) -> Result<Vec<String>> {
+        let events = self.api::<Event>().list(&ListParams::default()).await.context("listing events")?;
+        let about = |event: &&Event| {
+            event.regarding.as_ref().is_some_and(|regarding| regarding.name.as_deref() == Some(name))
+        };
+        let text = |event: &Event| {
+            let [kind, reason, note] =
+                [&event.type_, &event.reason, &event.note].map(|text| text.as_deref().unwrap_or(""));
+            format!("{kind} {reason}: {note}")
+        };
+        Ok(events.items.iter().filter(about).map(text).collect())
+    }
+
+    /// Waits until there is an event about the object with all of `words` in its text.
+    ///
+    /// # Errors
+    /// It does not happen soon.
+    pub async fn event_about(&self, name: &str, words: &[&str]) -> Result<String> {
+        wait_until(&format!("an event about {name} says {words:?}"), SOON, async || {
+            let events = self.events_about(name).await?;
+            let found = events.iter().find(|text| words.iter().all(|word| text.contains(word)));
+            found.cloned().with_context(|| format!("events: {events:?}"))
+        })
+        .await
+    }
+
+    /// Checks that RBAC has refused the manager nothing so far.
+    ///
+    /// # Errors
+    /// It has; the message names the requests.
+    pub fn manager_was_allowed_everything(&self) -> Result<()> {
+        let mut refused = self.plane.requests_of_manager()?;
+        refused.retain(|request| !request.allowed);
+        ensure!(refused.is_empty(), "RBAC refused the manager: {refused:?}");
+        Ok(())
     }
 
     /// All claims of the namespace, by name.
