@@ -221,6 +221,16 @@ impl ControlPlane {
         Ok(String::from_utf8_lossy(&log).lines().filter_map(AuditedRequest::parse).collect())
     }
 
+    /// A kubeconfig for a server that this control plane does not run.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn kubeconfig_for(&self, server: &str) -> Result<PathBuf> {
+        let path = self.folder().join(format!("kubeconfig-{}", server.replace(['/', ':'], "-")));
+        write_kubeconfig(&path, server, &self.certificate(), "no-token")?;
+        Ok(path)
+    }
+
     /// Stops the API server at once, as a crash would.
     ///
     /// # Errors

@@ -22,6 +22,6 @@ pub mod wait;
 
 pub use control_plane::{ControlPlane, Options};
 pub use kubelet::FakeKubelet;
-pub use manager::{Manager, ManagerOptions};
+pub use manager::{Manager, ManagerOptions, Program};
 pub use story::{SharedManager, Story};
 pub use wait::{holds_for, wait_until};

@@ -18,9 +18,28 @@ const READY_LIMIT: Duration = Duration::from_mins(1);
 /// original. Stories about what only we do then fail.
 const IN_TREE: &str = "in-tree";
 
+/// What runs the claim controller.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Program {
+    /// `dra-controller-manager`.
+    Ours,
+    /// kube-controller-manager with its claim controller only, without a limit on its requests.
+    InTree,
+}
+
+impl Program {
+    /// [`Program::Ours`], unless `DRACM_BIN` is `in-tree`.
+    pub fn from_environment() -> Self {
+        let in_tree = std::env::var_os("DRACM_BIN").is_some_and(|value| value == IN_TREE);
+        if in_tree { Self::InTree } else { Self::Ours }
+    }
+}
+
 /// Flags of `dra-controller-manager run`.
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
+    /// What to run; the in-tree program has its own way to say what follows.
+    pub program: Program,
     /// `--controllers`.
     pub controllers: String,
     /// `--feature-gates`; empty for the defaults.
@@ -37,24 +56,27 @@ impl ManagerOptions {
     /// # Errors
     /// The manifests can't be applied.
     pub async fn claim_controller(plane: &ControlPlane) -> Result<Self> {
-        let kubeconfig = if in_tree() {
+        Self::claim_controller_of(Program::from_environment(), plane).await
+    }
+
+    /// The same of the program given.
+    ///
+    /// # Errors
+    /// The manifests can't be applied.
+    pub async fn claim_controller_of(program: Program, plane: &ControlPlane) -> Result<Self> {
+        let kubeconfig = match program {
+            Program::Ours => plane.manager_kubeconfig().await?,
             // It reads with the rights of all of kube-controller-manager.
-            plane.kubeconfig()
-        } else {
-            plane.manager_kubeconfig().await?
+            Program::InTree => plane.kubeconfig(),
         };
         Ok(Self {
+            program,
             controllers: "resourceclaim".to_owned(),
             feature_gates: pod_group_gates(plane.feature_gates()),
             kubeconfig,
             more: Vec::new(),
         })
     }
-}
-
-/// Whether kube-controller-manager stands in for our binary.
-pub fn in_tree() -> bool {
-    std::env::var_os("DRACM_BIN").is_some_and(|value| value == IN_TREE)
 }
 
 /// The gates that the claim controller reads, out of a component's `--feature-gates`.
@@ -101,10 +123,14 @@ impl Manager {
     /// It ends or does not become ready within a minute.
     pub async fn wait_ready(&mut self) -> Result<()> {
         let url = self.url();
+        let ready = match self.options.program {
+            Program::Ours => "/readyz",
+            Program::InTree => "/healthz",
+        };
         wait_until("the manager is ready", READY_LIMIT, async || {
             self.process.check_running()?;
-            let (status, body) = get(&url, if in_tree() { "/healthz" } else { "/readyz" }).await?;
-            ensure!(status == 200, "/readyz answers {status}: {body}");
+            let (status, body) = get(&url, ready).await?;
+            ensure!(status == 200, "{ready} answers {status}: {body}");
             Ok(())
         })
         .await
@@ -173,14 +199,17 @@ impl Manager {
     }
 
     fn url(&self) -> String {
-        let scheme = if in_tree() { "https" } else { "http" };
+        let scheme = match self.options.program {
+            Program::Ours => "http",
+            Program::InTree => "https",
+        };
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
 }
 
 fn start_process(plane: &ControlPlane, options: &ManagerOptions, port: u16) -> Result<Process> {
     let mut command;
-    if in_tree() {
+    if options.program == Program::InTree {
         command = Command::new(plane.binary("kube-controller-manager"));
         command
             .arg("--controllers=resourceclaim-controller")
