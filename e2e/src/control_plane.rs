@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
@@ -15,8 +15,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::processes::{Group, Process, tail};
-use crate::wait::wait_until;
+use crate::processes::{Group, Process};
 use crate::{binaries, ports};
 
 /// Every DRA gate of 1.37 that is off by default, and what they need.
@@ -272,16 +271,17 @@ impl ControlPlane {
         if !self.options.feature_gates.is_empty() {
             command.arg(format!("--feature-gates={}", self.options.feature_gates));
         }
-        let server = self.group.start("kube-apiserver", &mut command)?;
+        let mut server = self.group.start("kube-apiserver", &mut command)?;
+        server
+            .wait_ready(START_LIMIT, async || {
+                let ready = http::Request::get("/readyz").body(Vec::new())?;
+                // The certificate that the client trusts is there once the server has started.
+                self.client().await?.request_text(ready).await?;
+                Ok(())
+            })
+            .await?;
         self.processes().api_server = Some(server);
-        wait_until("kube-apiserver is ready", START_LIMIT, async || {
-            self.api_server_runs()?;
-            let client = self.client().await?;
-            client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?;
-            Ok(())
-        })
-        .await
-        .with_context(|| format!("its log ends with:\n{}", self.log_tail("kube-apiserver")))
+        Ok(())
     }
 
     /// Starts a process in this control plane's group; it ends with the control plane at the latest.
@@ -302,28 +302,15 @@ impl ControlPlane {
             command.arg(format!("--feature-gates={}", self.options.feature_gates));
         }
         let mut process = self.group.start(name, &mut command)?;
-        let ready = wait_until(&format!("{name} is ready"), START_LIMIT, async || {
-            process.check_running()?;
-            let (status, body) = get(&format!("https://127.0.0.1:{port}"), "/healthz").await?;
-            ensure!(status == 200, "/healthz answers {status}: {body}");
-            Ok(())
-        })
-        .await
-        .with_context(|| format!("its log ends with:\n{}", self.log_tail(name)));
+        process
+            .wait_ready(START_LIMIT, async || {
+                let (status, body) = get(&format!("https://127.0.0.1:{port}"), "/healthz").await?;
+                ensure!(status == 200, "/healthz answers {status}: {body}");
+                Ok(())
+            })
+            .await?;
         self.processes().others.push(process);
-        ready
-    }
-
-    fn api_server_runs(&self) -> Result<()> {
-        match self.processes().api_server.as_mut() {
-            Some(server) => server.check_running(),
-            None => bail!("the API server does not run"),
-        }
-    }
-
-    fn log_tail(&self, name: &str) -> String {
-        let log = fs::read(self.folder().join(format!("{name}.log"))).unwrap_or_default();
-        tail(&String::from_utf8_lossy(&log), 30)
+        Ok(())
     }
 
     fn audit_log(&self) -> PathBuf {

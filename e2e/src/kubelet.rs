@@ -211,10 +211,7 @@ async fn take(pods: Api<Pod>, pod: Pod, step: Step) -> Result<()> {
     let begun = Instant::now();
     loop {
         let done = match step {
-            Step::Run => {
-                let running = json!({"metadata": {"uid": uid}, "status": {"phase": "Running"}});
-                pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&running)).await.map(|_| ())
-            }
+            Step::Run => run(&pods, &name, &uid).await,
             Step::Remove => {
                 let only_this = Preconditions { uid: Some(uid.clone()), resource_version: None };
                 let now = DeleteParams::default().grace_period(0).preconditions(only_this);
@@ -224,11 +221,27 @@ async fn take(pods: Api<Pod>, pod: Pod, step: Step) -> Result<()> {
         match done {
             Ok(()) => return Ok(()),
             // Gone, or replaced by another Pod of this name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 && step == Step::Remove => return Ok(()),
             Err(error) if begun.elapsed() > WRITE_LIMIT => {
                 return Err(error).with_context(|| format!("{step:?} Pod {name}"));
             }
             Err(_) => tokio::time::sleep(RETRY).await,
         }
     }
+}
+
+/// Sets the phase `Running` unless the Pod has another phase than `Pending` by then.
+async fn run(pods: &Api<Pod>, name: &str, uid: &str) -> kube::Result<()> {
+    let pod = pods.get(name).await?;
+    let pending = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+    if pod.uid().as_deref() != Some(uid) || !pending {
+        return Ok(());
+    }
+    let running = json!({
+        "metadata": {"uid": uid, "resourceVersion": pod.resource_version()},
+        "status": {"phase": "Running"},
+    });
+    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&running)).await?;
+    Ok(())
 }

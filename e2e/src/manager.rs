@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::control_plane::{ControlPlane, get};
 use crate::metrics::Metrics;
-use crate::processes::{Process, tail};
-use crate::wait::wait_until;
+use crate::processes::Process;
 use crate::{binaries, ports};
 
 const READY_LIMIT: Duration = Duration::from_mins(1);
@@ -127,14 +126,13 @@ impl Manager {
             Program::Ours => "/readyz",
             Program::InTree => "/healthz",
         };
-        wait_until("the manager is ready", READY_LIMIT, async || {
-            self.process.check_running()?;
-            let (status, body) = get(&url, ready).await?;
-            ensure!(status == 200, "{ready} answers {status}: {body}");
-            Ok(())
-        })
-        .await
-        .with_context(|| format!("the manager's log ends with:\n{}", tail(&self.process.log(), 30)))
+        self.process
+            .wait_ready(READY_LIMIT, async || {
+                let (status, body) = get(&url, ready).await?;
+                ensure!(status == 200, "{ready} answers {status}: {body}");
+                Ok(())
+            })
+            .await
     }
 
     /// GETs a path of the manager's HTTP server: status and body.

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::wait::wait_until;
+
 /// The keeper waits until the write end of its standard input is closed, which the kernel does however the process
 /// that holds it ends (return, panic, SIGKILL). Then it kills its process group, which every process started here
 /// belongs to, and removes the folder. The last two steps run outside the group, which also kills the keeper.
@@ -120,6 +122,21 @@ impl Process {
         }
     }
 
+    /// Waits until `check` succeeds, but not longer than the process lives. An error holds the end of the log.
+    pub(crate) async fn wait_ready<F>(&mut self, limit: Duration, mut check: F) -> Result<()>
+    where
+        F: AsyncFnMut() -> Result<()>,
+    {
+        let what = format!("{} is ready", self.name);
+        let ended = wait_until(&what, limit, async || match self.check_running() {
+            Ok(()) => check().await.map(|()| None),
+            Err(ended) => Ok(Some(ended)),
+        })
+        .await
+        .with_context(|| format!("the log of {} ends with:\n{}", self.name, tail(&self.log(), 30)))?;
+        ended.map_or(Ok(()), Err)
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         // An error here says that the process has ended already.
@@ -161,7 +178,7 @@ impl Drop for Process {
 }
 
 /// The last `lines` lines of `text`.
-pub(crate) fn tail(text: &str, lines: usize) -> String {
+fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
