@@ -41,6 +41,8 @@ pub struct Options {
     pub scheduler: bool,
     /// `--controllers` of kube-controller-manager; empty to not start it.
     pub controllers: String,
+    /// Whether the API server writes down what the manager asks of it.
+    pub audit: bool,
 }
 
 impl Options {
@@ -52,6 +54,7 @@ impl Options {
             pod_groups: true,
             scheduler: false,
             controllers: "garbage-collector-controller,podgroup-protection-controller".to_owned(),
+            audit: true,
         }
     }
 
@@ -62,6 +65,7 @@ impl Options {
             pod_groups: false,
             scheduler: false,
             controllers: "garbage-collector-controller".to_owned(),
+            audit: true,
         }
     }
 
@@ -206,7 +210,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// What the API server has answered to the manager's `ServiceAccount`.
+    /// What the API server has answered to the manager's `ServiceAccount`, if [`Options::audit`] is set.
     ///
     /// # Errors
     /// The audit log cannot be read.
@@ -264,10 +268,13 @@ impl ControlPlane {
             .arg(format!("--service-account-signing-key-file={}", folder.join("pki/sa.key").display()))
             .arg("--service-cluster-ip-range=10.0.0.0/24")
             .arg(format!("--runtime-config={runtime_config}"))
-            .arg(format!("--audit-policy-file={}", folder.join("audit-policy.json").display()))
-            .arg(format!("--audit-log-path={}", self.audit_log().display()))
             // Without the controllers behind them, these two would keep Pods from being created and scheduled.
             .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition");
+        if self.options.audit {
+            command
+                .arg(format!("--audit-policy-file={}", folder.join("audit-policy.json").display()))
+                .arg(format!("--audit-log-path={}", self.audit_log().display()));
+        }
         if !self.options.feature_gates.is_empty() {
             command.arg(format!("--feature-gates={}", self.options.feature_gates));
         }
