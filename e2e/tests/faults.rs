@@ -71,6 +71,62 @@ async fn claim_of_a_manager_that_died_before_it_wrote_the_status_is_adopted() ->
 }
 
 #[tokio::test]
+async fn terminating_orphan_is_not_adopted() -> Result<()> {
+    let (plane, _turn) = turn().await?;
+    let story = Story::begin(plane, None).await?;
+    story.create(fixtures::template("tmpl")?).await?;
+    let pod = story.create(fixtures::pod("web", &[from_template("gpu", "tmpl")])?).await?;
+    let mut left = orphan(&pod, "gpu")?;
+    left.finalizers_mut().push("example.com/wait".to_owned());
+    let left = story.create(left).await?.name_any();
+    story.claims().delete(&left, &DeleteParams::default()).await?;
+
+    let _manager = manager(plane).await?;
+    let made = story.generated_claim("web", "gpu").await?.name_any();
+    ensure!(made != left, "a claim that is about to go was adopted");
+    Ok(())
+}
+
+#[tokio::test]
+async fn claims_of_groups_are_left_alone_while_their_gate_is_off() -> Result<()> {
+    let (plane, _turn) = turn().await?;
+    let story = Story::begin(plane, None).await?;
+    let with_gates = ManagerOptions::claim_controller(plane).await?;
+    let without = |gates: &str| ManagerOptions { feature_gates: gates.to_owned(), ..with_gates.clone() };
+    let mut on = Manager::start(plane, with_gates.clone()).await?;
+    story.create(fixtures::template("tmpl")?).await?;
+    let shared = [from_template("net", "tmpl")];
+    let group = story.create(fixtures::pod_group("team", &shared)?).await?;
+    story.create(in_group(fixtures::pod("first", &shared)?, "team")).await?;
+    let claim = story.generated_claim("first", "net").await?.name_any();
+    let reserved = allocate(&story.claims(), &claim, "n", "gpu-0", &[group_consumer(&group)]).await?;
+    on.kill()?;
+
+    let mut off =
+        Manager::start(plane, without("GenericWorkload=true,DRAWorkloadResourceClaims=false")).await?;
+    story.create(in_group(fixtures::pod("second", &shared)?, "team")).await?;
+    story.event_about("second", &["Warning", "DRAWorkloadResourceClaims"]).await?;
+    story.create(in_group(fixtures::pod("own", &[from_template("gpu", "tmpl")])?, "team")).await?;
+    let own = story.generated_claim("own", "gpu").await?.name_any();
+    off.kill()?;
+
+    let mut off =
+        Manager::start(plane, without("GenericWorkload=false,DRAWorkloadResourceClaims=false")).await?;
+    story.create(in_group(fixtures::pod("third", &[from_template("gpu", "tmpl")])?, "team")).await?;
+    story.event_about("third", &["Warning", "GenericWorkload"]).await?;
+    let claims: Vec<String> = story.all_claims().await?.iter().map(kube::ResourceExt::name_any).collect();
+    ensure!(claims.len() == 2 && claims.contains(&own), "claims: {claims:?}");
+    ensure!(story.claims().get(&claim).await? == reserved, "the PodGroup's claim was changed");
+    off.kill()?;
+
+    let _on = Manager::start(plane, with_gates).await?;
+    ensure!(story.generated_claim("second", "net").await?.name_any() == claim);
+    story.generated_claim("third", "gpu").await?;
+    ensure!(story.claims().get(&claim).await? == reserved, "the PodGroup's claim was changed");
+    Ok(())
+}
+
+#[tokio::test]
 async fn claim_that_is_deleting_with_a_vanished_consumer_at_start_up_is_released() -> Result<()> {
     let (plane, _turn) = turn().await?;
     let story = Story::begin(plane, None).await?;

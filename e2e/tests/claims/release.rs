@@ -198,6 +198,20 @@ async fn allocation_without_the_finalizer_is_kept_when_its_last_pod_is_done() ->
 }
 
 #[tokio::test]
+async fn finalizers_of_others_outlive_the_deallocation() -> Result<()> {
+    tell(async |story| {
+        pod_with_its_claim(story).await?;
+        let two = json!({"metadata": {"finalizers": ["example.com/first", FINALIZER, "example.com/last"]}});
+        story.claims().patch("shared", &PatchParams::default(), &Patch::Merge(&two)).await?;
+        kubelet::finish(&story.pods(), "web", "Succeeded").await?;
+        let claim = story.claim_until("shared", "is free", is_free).await?;
+        ensure!(claim.finalizers() == ["example.com/first", "example.com/last"], "{:?}", claim.finalizers());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn allocated_claim_that_was_never_reserved_stays_allocated_until_it_is_deleted() -> Result<()> {
     tell(async |story| {
         story.create(fixtures::claim("kept")?).await?;
