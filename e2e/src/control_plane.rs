@@ -190,7 +190,7 @@ impl ControlPlane {
     /// # Errors
     /// The API server refuses a manifest or the token.
     pub async fn manager_kubeconfig(&self) -> Result<PathBuf> {
-        self.kubectl(&["apply", "--server-side", "-k", "manifests/kustomize"])?;
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", "manifests/kustomize"])?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, MANAGER_NAMESPACE);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {

@@ -19,12 +19,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// After SIGTERM, whatever the state.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+const ROLE: &str = "dra-controller-manager:resourceclaim";
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -263,10 +265,44 @@ async fn cluster_without_the_pod_group_api_is_served_and_the_lack_is_said() -> R
     story.manager_was_allowed_everything()
 }
 
+#[tokio::test]
+async fn claim_is_released_once_the_right_to_do_so_is_granted() -> Result<()> {
+    let (plane, _turn) = turn().await?;
+    let story = Story::begin(plane, None).await?;
+    let roles: Api<ClusterRole> = Api::all(story.client.clone());
+    let _manager = manager(plane).await?;
+    let complete = roles.get(ROLE).await?;
+    let mut lacking = complete.clone();
+    for rule in lacking.rules.iter_mut().flatten() {
+        for resource in rule.resources.iter_mut().flatten() {
+            // The API server answers a write without this right with 422, as if the object were invalid.
+            *resource = resource.replace("resourceclaims/binding", "nothing");
+        }
+    }
+    roles.replace(ROLE, &PostParams::default(), &lacking).await?;
+    story.create(fixtures::claim("shared")?).await?;
+    let pod = story.create(on_node(fixtures::pod("web", &[from_claim("gpu", "shared")])?, "n")).await?;
+    allocate(&story.claims(), "shared", "n", "gpu-0", &[pod_consumer(&pod)]).await?;
+    kubelet::finish(&story.pods(), "web", "Succeeded").await?;
+    let refused = wait_until("the API server refuses the release", SOON, async || {
+        let requests = plane.requests_of_manager()?;
+        let refused =
+            requests.iter().filter(|r| r.resource == "resourceclaims/status" && r.code == 422).count();
+        ensure!(refused > 2, "refused {refused} times");
+        Ok(())
+    })
+    .await;
+    let granted = Patch::Merge(json!({"rules": complete.rules}));
+    roles.patch(ROLE, &PatchParams::default(), &granted).await?;
+    refused?;
+    story.claim_until("shared", "is released", |claim| consumers(claim).is_empty()).await?;
+    Ok(())
+}
+
 /// What our roles grant, as (group, resource, verb).
 async fn granted(plane: &ControlPlane) -> Result<BTreeSet<(String, String, String)>> {
     let roles: Api<ClusterRole> = Api::all(plane.client().await?);
-    let role = roles.get("dra-controller-manager:resourceclaim").await?;
+    let role = roles.get(ROLE).await?;
     let mut granted = BTreeSet::new();
     for rule in role.rules.into_iter().flatten() {
         for group in rule.api_groups.iter().flatten() {

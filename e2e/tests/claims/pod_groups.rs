@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use dra_e2e::fixtures::{
     self, consumers, from_claim, from_template, in_group, is_allocated, is_owned_by, on_node, recorded_claim,
-    recorded_group_claim,
+    recorded_group_claim, scheduled_on,
 };
 use dra_e2e::scheduler::{allocate, group_consumer};
 use dra_e2e::story::{SOON, Story, tell};
@@ -16,6 +16,8 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+
+use crate::scheduling::node_with_devices;
 
 /// Waits until the `PodGroup`'s status names a claim for `entry` and returns that claim.
 async fn group_claim(story: &Story<'_>, group: &str, entry: &str) -> Result<ResourceClaim> {
@@ -206,6 +208,97 @@ async fn one_group_with_thousands_of_pods_keeps_one_claim_with_one_consumer() ->
         let claims = story.all_claims().await?;
         let [only] = claims.as_slice() else { anyhow::bail!("{} claims", claims.len()) };
         ensure!(consumers(only) == [group.uid().context("no UID")?], "{:?}", only.status);
+        Ok(())
+    })
+    .await
+}
+
+/// The example of the documentation: a `PodGroup` and a Pod that uses both its claims and two of its own.
+#[tokio::test]
+async fn training_group_of_the_documentation_behaves_as_documented() -> Result<()> {
+    tell(async |story| {
+        let _kubelet = FakeKubelet::start(&story.client, &story.namespace);
+        node_with_devices(story, 4).await?;
+        story.create(fixtures::template("my-pod-template")?).await?;
+        for name in ["my-pod-claim", "my-pg-claim"] {
+            story.create(fixtures::claim(name)?).await?;
+        }
+        let of_group =
+            [from_claim("pg-claim", "my-pg-claim"), from_template("pg-claim-template", "my-pg-template")];
+        let group = story.create(fixtures::pod_group("training-group", &of_group)?).await?;
+        let said = story.event_about("training-group", &["Warning FailedResourceClaimCreation"]).await?;
+        ensure!(
+            said.contains("PodGroupResourceClaim pg-claim-template") && said.contains("my-pg-template"),
+            "{said}"
+        );
+        story.create(fixtures::template("my-pg-template")?).await?;
+        let generated = group_claim(story, "training-group", "pg-claim-template").await?.name_any();
+        let recorded = story.groups().get("training-group").await?;
+        ensure!(recorded_group_claim(&recorded, "pg-claim").is_none(), "{:?}", recorded.status);
+
+        let mut entries = vec![
+            from_claim("pod-claim", "my-pod-claim"),
+            from_template("pod-claim-template", "my-pod-template"),
+        ];
+        entries.extend(of_group);
+        let pod = in_group(fixtures::pod("training-group-pod-1", &entries)?, "training-group");
+        let pod = story.create(scheduled_on(pod, &story.namespace)).await?;
+        story
+            .pod_until("training-group-pod-1", "runs", |pod| {
+                pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+            })
+            .await?;
+        let own = story.generated_claim("training-group-pod-1", "pod-claim-template").await?.name_any();
+        let (pod_uid, group_uid) = (pod.uid().context("no UID")?, group.uid().context("no UID")?);
+        for (claim, uid) in [
+            ("my-pod-claim", &pod_uid),
+            (own.as_str(), &pod_uid),
+            ("my-pg-claim", &group_uid),
+            (generated.as_str(), &group_uid),
+        ] {
+            story.claim_until(claim, "has its consumer", |claim| consumers(claim) == [uid.clone()]).await?;
+        }
+        let recorded = story.pods().get("training-group-pod-1").await?;
+        ensure!(recorded_claim(&recorded, "pg-claim-template").as_ref() == Some(&generated));
+        ensure!(
+            recorded.status.and_then(|status| status.resource_claim_statuses).map(|all| all.len()) == Some(2)
+        );
+
+        story.pods().delete("training-group-pod-1", &DeleteParams::default()).await?;
+        story.claim_until("my-pod-claim", "is released", |claim| !is_allocated(claim)).await?;
+        story.claim_gone(&own).await?;
+        for claim in ["my-pg-claim", &generated] {
+            let claim = story.claims().get(claim).await?;
+            ensure!(is_allocated(&claim) && consumers(&claim) == [group_uid.clone()], "{:?}", claim.status);
+        }
+        story.groups().delete("training-group", &DeleteParams::default()).await?;
+        story.claim_until("my-pg-claim", "is released", |claim| !is_allocated(claim)).await?;
+        story.claim_gone(&generated).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn group_that_is_replaced_under_its_name_gets_a_claim_of_its_own() -> Result<()> {
+    tell(async |story| {
+        story.create(fixtures::template("tmpl")?).await?;
+        let entry = [from_template("net", "tmpl")];
+        story.create(fixtures::pod_group("team", &entry)?).await?;
+        let first = group_claim(story, "team", "net").await?.name_any();
+        story.groups().delete("team", &DeleteParams::default()).await?;
+        wait_until("the first PodGroup is gone", SOON, async || {
+            ensure!(story.groups().get_opt("team").await?.is_none(), "it exists");
+            Ok(())
+        })
+        .await?;
+        let second = story.create(fixtures::pod_group("team", &entry)?).await?;
+        let claim = group_claim(story, "team", "net").await?;
+        ensure!(
+            claim.name_any() != first && is_owned_by(&claim, &second.uid().context("no UID")?),
+            "{claim:?}"
+        );
+        story.claim_gone(&first).await?;
+        ensure!(story.all_claims().await?.len() == 1);
         Ok(())
     })
     .await

@@ -243,3 +243,59 @@ async fn reservation_for_a_pod_that_was_replaced_under_its_name_is_dropped() -> 
     })
     .await
 }
+
+#[tokio::test]
+async fn claim_reserved_for_a_pod_without_a_node_is_no_garbage() -> Result<()> {
+    tell(async |story| {
+        // Between reservation and binding the scheduler may wait for minutes, for binding conditions.
+        story.create(fixtures::claim("shared")?).await?;
+        let pod = story.create(fixtures::pod("web", &[from_claim("gpu", "shared")])?).await?;
+        let reserved = allocate(&story.claims(), "shared", "n", "gpu-0", &[pod_consumer(&pod)]).await?;
+        holds_for("the claim is left alone", Duration::from_secs(2), async || {
+            ensure!(story.claims().get("shared").await? == reserved, "it was written to");
+            Ok(())
+        })
+        .await?;
+        // Terminating without a node, held by a finalizer: it will never run.
+        let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+        story.pods().patch("web", &PatchParams::default(), &Patch::Merge(&hold)).await?;
+        story.pods().delete("web", &DeleteParams::default()).await?;
+        story.claim_until("shared", "is free", is_free).await?;
+        ensure!(story.pods().get_opt("web").await?.is_some(), "the Pod is gone");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn status_of_devices_goes_with_the_allocation() -> Result<()> {
+    tell(async |story| {
+        pod_with_its_claim(story).await?;
+        let reported = json!({"status": {"devices": [{
+            "driver": fixtures::DRIVER, "pool": "n", "device": "gpu-0",
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        }]}});
+        story.claims().patch_status("shared", &PatchParams::default(), &Patch::Merge(&reported)).await?;
+        kubelet::finish(&story.pods(), "web", "Succeeded").await?;
+        let claim = story.claim_until("shared", "is free", is_free).await?;
+        let devices = claim.status.and_then(|status| status.devices).unwrap_or_default();
+        ensure!(devices.is_empty(), "{devices:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn generated_claim_goes_with_its_own_pod_though_another_pod_names_it() -> Result<()> {
+    tell(async |story| {
+        let claim = pod_with_generated_claim(story).await?;
+        let borrower = fixtures::pod("borrower", &[from_claim("gpu", &claim)])?;
+        story.create(borrower).await?;
+        kubelet::finish(&story.pods(), "web", "Succeeded").await?;
+        story.claim_gone(&claim).await
+    })
+    .await
+}

@@ -13,7 +13,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// A node of the story's own, named as its namespace, with `devices` devices.
-async fn node_with_devices(story: &Story<'_>, devices: usize) -> Result<()> {
+pub(crate) async fn node_with_devices(story: &Story<'_>, devices: usize) -> Result<()> {
     let nodes: Api<Node> = Api::all(story.client.clone());
     nodes.create(&PostParams::default(), &fixtures::node(&story.namespace)?).await?;
     let slices: Api<ResourceSlice> = Api::all(story.client.clone());
