@@ -88,6 +88,29 @@ async fn pre_scheduled_pod_with_two_claims_is_reserved_for_each_as_it_is_allocat
     .await
 }
 
+#[tokio::test]
+async fn pre_scheduled_pod_whose_node_cannot_reach_the_devices_is_told() -> Result<()> {
+    tell(async |story| {
+        story.create(fixtures::claim("far")?).await?;
+        let named = |node: &str| json!({"key": "metadata.name", "operator": "In", "values": [node]});
+        let far = json!({"status": {"allocation": {
+            "devices": {"results": [{"request": "gpu", "driver": fixtures::DRIVER, "pool": "p", "device": "d"}]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [named("there")]}]},
+        }}});
+        story.claims().patch_status("far", &PatchParams::default(), &Patch::Merge(&far)).await?;
+        story.create(on_node(fixtures::pod("web", &[from_claim("gpu", "far")])?, "here")).await?;
+        story.event_about("web", &["Warning", "here"]).await?;
+        let claim = story.claims().get("far").await?;
+        ensure!(consumers(&claim).is_empty(), "{:?}", claim.status);
+
+        let near = story.create(on_node(fixtures::pod("near", &[from_claim("gpu", "far")])?, "there")).await?;
+        let expected = [uid(&near)?];
+        story.claim_until("far", "is reserved for the Pod beside it", |claim| consumers(claim) == expected).await?;
+        Ok(())
+    })
+    .await
+}
+
 async fn strangers(story: &Story<'_>, claim: &str, count: usize) -> Result<()> {
     let strangers: Vec<Value> = (0..count)
         .map(|index| {
