@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ const MANAGER_ACCOUNT: &str = "dra-controller-manager";
 pub struct Options {
     /// `--feature-gates` of every component; empty for the defaults.
     pub feature_gates: String,
-    /// Whether `scheduling.k8s.io/v1beta1` (PodGroup) is served.
+    /// Whether `scheduling.k8s.io/v1beta1` (`PodGroup`) is served from the start.
     pub pod_groups: bool,
     /// Whether kube-scheduler runs.
     pub scheduler: bool,
@@ -85,6 +86,7 @@ pub struct ControlPlane {
     group: Group,
     binaries: PathBuf,
     options: Options,
+    serves_pod_groups: AtomicBool,
     etcd_port: u16,
     api_port: u16,
 }
@@ -106,7 +108,15 @@ impl ControlPlane {
         let group = Group::new()?;
         write_credentials(group.folder())?;
         let [api_port, etcd_port, peer_port, scheduler_port, controllers_port] = ports::free()?;
-        let plane = Self { processes: Mutex::default(), group, binaries, options, etcd_port, api_port };
+        let plane = Self {
+            processes: Mutex::default(),
+            group,
+            binaries,
+            serves_pod_groups: AtomicBool::new(options.pod_groups),
+            options,
+            etcd_port,
+            api_port,
+        };
         write_kubeconfig(&plane.kubeconfig(), &plane.url(), &plane.certificate(), "admin-token")?;
 
         let client_url = format!("http://127.0.0.1:{etcd_port}");
@@ -243,6 +253,16 @@ impl ControlPlane {
         server.context("the API server does not run")?.kill()
     }
 
+    /// Restarts the API server so that it serves `PodGroups` from now on, as after an upgrade.
+    ///
+    /// # Errors
+    /// It does not become ready.
+    pub async fn serve_pod_groups(&self) -> Result<()> {
+        self.stop_api_server()?;
+        self.serves_pod_groups.store(true, Ordering::Relaxed);
+        self.start_api_server().await
+    }
+
     /// Starts the API server on the same port and data and waits until it is ready.
     ///
     /// # Errors
@@ -253,7 +273,7 @@ impl ControlPlane {
         let mut runtime_config = String::from(
             "resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
         );
-        if self.options.pod_groups {
+        if self.serves_pod_groups.load(Ordering::Relaxed) {
             runtime_config.push_str(",scheduling.k8s.io/v1beta1=true");
         }
         command

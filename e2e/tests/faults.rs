@@ -239,11 +239,14 @@ async fn sigterm_ends_a_manager_whose_api_server_never_answered() -> Result<()> 
 }
 
 #[tokio::test]
-async fn cluster_without_the_pod_group_api_is_served_and_the_lack_is_said() -> Result<()> {
-    let plane = ControlPlane::start(Options::defaults()).await?;
-    let mut options = ManagerOptions::claim_controller(&plane).await?;
-    options.feature_gates = "GenericWorkload=true,DRAWorkloadResourceClaims=true".to_owned();
-    let manager = Manager::start(&plane, options).await?;
+async fn cluster_without_the_pod_group_api_is_served_and_its_pod_groups_are_once_it_has_them() -> Result<()> {
+    let options = Options {
+        pod_groups: false,
+        controllers: "garbage-collector-controller".to_owned(),
+        ..Options::all_gates()
+    };
+    let plane = ControlPlane::start(options).await?;
+    let manager = manager(&plane).await?;
     let (_, verbose) = manager.get("/readyz?verbose").await?;
     let said = |text: &str| text.lines().any(|line| line.to_lowercase().contains("podgroup"));
     ensure!(said(&verbose), "/readyz?verbose does not speak of PodGroups: {verbose}");
@@ -262,6 +265,14 @@ async fn cluster_without_the_pod_group_api_is_served_and_the_lack_is_said() -> R
         .await?;
     story.pods().delete("web", &DeleteParams::default()).await?;
     story.claim_gone(&claim).await?;
+
+    plane.serve_pod_groups().await?;
+    story.create(fixtures::pod_group("team", &[from_template("net", "tmpl")])?).await?;
+    wait_until("the PodGroup has its claim", Duration::from_mins(1), async || {
+        let group = story.groups().get("team").await?;
+        recorded_group_claim(&group, "net").with_context(|| format!("status: {:?}", group.status))
+    })
+    .await?;
     story.manager_was_allowed_everything()
 }
 
