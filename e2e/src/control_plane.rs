@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +87,8 @@ pub struct ControlPlane {
     binaries: PathBuf,
     options: Options,
     serves_pod_groups: AtomicBool,
+    /// Where in the audit log the time of the running API server begins.
+    audited_from: AtomicUsize,
     etcd_port: u16,
     api_port: u16,
 }
@@ -113,6 +115,7 @@ impl ControlPlane {
             group,
             binaries,
             serves_pod_groups: AtomicBool::new(options.pod_groups),
+            audited_from: AtomicUsize::new(0),
             options,
             etcd_port,
             api_port,
@@ -220,18 +223,23 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// What the API server has answered to the manager's `ServiceAccount`, if [`Options::audit`] is set.
+    /// What the API server, since it became ready, has answered to the manager's `ServiceAccount`, if
+    /// [`Options::audit`] is set. Before, it refuses requests because it does not know the roles yet.
     ///
     /// # Errors
     /// The audit log cannot be read.
     pub fn requests_of_manager(&self) -> Result<Vec<AuditedRequest>> {
-        let log = match fs::read(self.audit_log()) {
-            Ok(log) => log,
+        let log = self.read_audit_log()?;
+        let log = log.get(self.audited_from.load(Ordering::Relaxed)..).unwrap_or_default();
+        Ok(String::from_utf8_lossy(log).lines().filter_map(AuditedRequest::parse).collect())
+    }
+
+    fn read_audit_log(&self) -> Result<Vec<u8>> {
+        match fs::read(self.audit_log()) {
             // It begins with the first request.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).context("reading the audit log"),
-        };
-        Ok(String::from_utf8_lossy(&log).lines().filter_map(AuditedRequest::parse).collect())
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            log => log.context("reading the audit log"),
+        }
     }
 
     /// A kubeconfig for a server that this control plane does not run.
@@ -308,6 +316,7 @@ impl ControlPlane {
             })
             .await?;
         self.processes().api_server = Some(server);
+        self.audited_from.store(self.read_audit_log()?.len(), Ordering::Relaxed);
         Ok(())
     }
 

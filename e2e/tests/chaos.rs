@@ -48,7 +48,9 @@ async fn schedule(story: &Story<'_>, seen: &Seen) -> Result<()> {
         // The Pod or its claim may be gone by now, as in a cluster.
         let Some(pod) = story.pods().get_opt(&owner).await? else { continue };
         let name = claim.name_any();
-        let _ = allocate(&story.claims(), &name, "n", &name, &[pod_consumer(&pod)]).await;
+        if let Err(error) = allocate(&story.claims(), &name, "n", &name, &[pod_consumer(&pod)]).await {
+            eprintln!("scheduler: {error:#}");
+        }
     }
     Ok(())
 }
