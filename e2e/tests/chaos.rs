@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,6 +20,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 const PODS: usize = 500;
+/// For one Pod, while the manager is killed now and then and other tests run beside this one.
+const LIMIT: Duration = Duration::from_mins(1);
 const ENTRIES: [&str; 2] = ["a", "b"];
 
 /// What the watchers have seen.
@@ -26,6 +29,21 @@ const ENTRIES: [&str; 2] = ["a", "b"];
 struct Seen {
     claim_events: AtomicUsize,
     kills_done: AtomicBool,
+    /// The last state of each Pod.
+    pods: Mutex<BTreeMap<String, Pod>>,
+}
+
+impl Seen {
+    fn runs(&self, name: &str) -> Result<()> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pod = pods.get(name).context("not seen yet")?;
+        ensure!(phase(pod) == Some("Running"), "Pod: {}", serde_json::to_string(pod)?);
+        Ok(())
+    }
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 fn choose_seed() -> Result<u64> {
@@ -41,22 +59,30 @@ async fn schedule(story: &Story<'_>, seen: &Seen) -> Result<()> {
     while let Some(event) = events.try_next().await? {
         seen.claim_events.fetch_add(1, Ordering::Relaxed);
         let (watcher::Event::Apply(claim) | watcher::Event::InitApply(claim)) = event else { continue };
-        if is_allocated(&claim) || claim.metadata.deletion_timestamp.is_some() {
-            continue;
-        }
-        let owner = claim.owner_references().first().map(|owner| owner.name.clone()).unwrap_or_default();
-        // The Pod or its claim may be gone by now, as in a cluster.
-        let Some(pod) = story.pods().get_opt(&owner).await? else { continue };
-        let name = claim.name_any();
-        if let Err(error) = allocate(&story.claims(), &name, "n", &name, &[pod_consumer(&pod)]).await {
-            eprintln!("scheduler: {error:#}");
+        if !is_allocated(&claim) && claim.metadata.deletion_timestamp.is_none() {
+            schedule_claim(story, &claim).await?;
         }
     }
     Ok(())
 }
 
-/// Fails as soon as a claim name that a Pod's status has recorded changes.
-async fn no_recorded_name_changes(story: &Story<'_>) -> Result<()> {
+async fn schedule_claim(story: &Story<'_>, claim: &ResourceClaim) -> Result<()> {
+    let name = claim.name_any();
+    let owner = claim.owner_references().first().map(|owner| owner.name.clone()).unwrap_or_default();
+    wait_until(&format!("claim {name} is allocated or gone"), LIMIT, async || {
+        // The Pod or its claim may be gone by now, as in a cluster.
+        let Some(pod) = story.pods().get_opt(&owner).await? else { return Ok(()) };
+        let Some(claim) = story.claims().get_opt(&name).await? else { return Ok(()) };
+        if !is_allocated(&claim) && claim.metadata.deletion_timestamp.is_none() {
+            allocate(&story.claims(), &name, "n", &name, &[pod_consumer(&pod)]).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Notes the phases of Pods, and fails as soon as a claim name that a Pod's status has recorded changes.
+async fn no_recorded_name_changes(story: &Story<'_>, seen: &Seen) -> Result<()> {
     let mut recorded: BTreeMap<(String, &str), String> = BTreeMap::new();
     let pods = watcher(story.pods(), watcher::Config::default()).default_backoff().applied_objects();
     let mut pods = std::pin::pin!(pods);
@@ -74,11 +100,12 @@ async fn no_recorded_name_changes(story: &Story<'_>) -> Result<()> {
                 recorded.insert(key, name);
             }
         }
+        seen.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.name_any(), pod);
     }
     Ok(())
 }
 
-async fn one_pod_comes_and_goes(story: &Story<'_>, index: usize) -> Result<()> {
+async fn one_pod_comes_and_goes(story: &Story<'_>, seen: &Seen, index: usize) -> Result<()> {
     let name = format!("pod-{index}");
     let entries = ENTRIES.map(|entry| from_template(entry, "tmpl"));
     let count = if index.is_multiple_of(3) { 2 } else { 1 };
@@ -90,11 +117,7 @@ async fn one_pod_comes_and_goes(story: &Story<'_>, index: usize) -> Result<()> {
         return kubelet::force_delete(&story.pods(), &name).await;
     }
     story.create(on_node(pod, "n")).await?;
-    story
-        .pod_until(&name, "runs", |pod| {
-            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
-        })
-        .await?;
+    wait_until(&format!("Pod {name} runs"), LIMIT, async || seen.runs(&name)).await?;
     match index % 4 {
         0 => {
             kubelet::finish(&story.pods(), &name, "Succeeded").await?;
@@ -154,7 +177,7 @@ async fn manager_killed_at_random_leaves_no_missing_double_or_orphaned_claim() -
                 let more = *index < PODS || !watched.kills_done.load(Ordering::Relaxed);
                 std::future::ready(more)
             })
-            .map(|index| one_pod_comes_and_goes(&story, index))
+            .map(|index| one_pod_comes_and_goes(&story, &watched, index))
             .buffer_unordered(24)
             .try_for_each(|()| std::future::ready(Ok(())))
             .await
@@ -172,7 +195,7 @@ async fn manager_killed_at_random_leaves_no_missing_double_or_orphaned_claim() -
     tokio::select! {
         finished = work => finished?,
         ended = schedule(&story, &watched) => { ended?; anyhow::bail!("the watch of claims has ended"); }
-        changed = no_recorded_name_changes(&story) => { changed?; anyhow::bail!("the watch of Pods has ended"); }
+        changed = no_recorded_name_changes(&story, &watched) => { changed?; anyhow::bail!("the watch of Pods has ended"); }
     }
     story.manager_was_allowed_everything()
 }
@@ -182,8 +205,7 @@ async fn settled(story: &Story<'_>) -> Result<()> {
     let mut claims: BTreeMap<String, ResourceClaim> =
         story.all_claims().await?.into_iter().map(|claim| (claim.name_any(), claim)).collect();
     let lives = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+        pod.metadata.deletion_timestamp.is_none() && !matches!(phase(pod), Some("Succeeded" | "Failed"))
     };
     for pod in pods.iter().filter(lives) {
         for entry in pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()) {
