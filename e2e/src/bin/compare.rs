@@ -119,6 +119,21 @@ fn table(in_tree: &[Round], ours: &[Round]) -> Result<String> {
     Ok(text)
 }
 
+/// One line about the machine that was measured on.
+fn machine() -> String {
+    let field = |file: &str, name: &str| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_once(':').map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+    };
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    format!(
+        "Machine: {cores} cores, {}, {} of memory, shared with the API server, etcd and the load generator.\n",
+        field("/proc/cpuinfo", "model name"),
+        field("/proc/meminfo", "MemTotal")
+    )
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
@@ -138,14 +153,18 @@ async fn main() -> Result<()> {
         ours.push(measure(&arguments, &generator, second).await?);
     }
     let text = format!(
-        "Loads: `claims -n {}`, then `state -n {}`; {} rounds in turns, each on a fresh API server of Kubernetes {}.\n\n{}",
+        "# Benchmarks\n\n\
+         `e2e/bench/compare.sh` measures dra-controller-manager against kube-controller-manager {} (claim controller only, \
+         without a limit on its requests) and writes this page. Loads: `claims -n {}`, then `state -n {}`; {} rounds in \
+         turns, each on a fresh API server. Less is better.\n\n{}\n{}",
+        binaries::KUBERNETES_VERSION,
         arguments.claims,
         arguments.state,
         arguments.rounds,
-        binaries::KUBERNETES_VERSION,
+        machine(),
         table(&in_tree, &ours)?
     );
-    println!("{text}");
+    print!("{text}");
     if let Some(path) = &arguments.output {
         std::fs::write(path, &text).with_context(|| format!("writing {}", path.display()))?;
     }
