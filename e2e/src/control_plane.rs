@@ -197,13 +197,13 @@ impl ControlPlane {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Applies `manifests/kustomize` and writes a kubeconfig that has a token of its `ServiceAccount`, hence the
+    /// Applies `manifests/kustomize/base` and writes a kubeconfig that has a token of its `ServiceAccount`, hence the
     /// rights of our manifests and no others.
     ///
     /// # Errors
     /// The API server refuses a manifest or the token.
     pub async fn manager_kubeconfig(&self) -> Result<PathBuf> {
-        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", "manifests/kustomize"])?;
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", "manifests/kustomize/base"])?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, MANAGER_NAMESPACE);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {

@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 
-const MANIFESTS: &str = "manifests/kustomize";
+const MANIFESTS: &str = "manifests/kustomize/base";
 const NAMESPACE: &str = "dra-controller-manager";
 
 #[tokio::test]
