@@ -1,0 +1,28 @@
+//! Names that are part of the contract with the cluster: they equal those of the in-tree controllers, so that
+//! either can take over from the other (spec resourceclaim.md, "Compatibility musts").
+
+/// Annotation on a generated claim: the name of the Pod's (or PodGroup's) claim entry that it was made for.
+pub const POD_CLAIM_NAME_ANNOTATION: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// Annotation with value `"true"` on a claim that kube-scheduler made for extended resources.
+pub const EXTENDED_RESOURCE_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// Finalizer that keeps an allocated claim; set by the scheduler before it writes an allocation.
+pub const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+/// Field manager of every server-side apply of the claim controller. Entries that the in-tree controller wrote
+/// are owned by it, so another name could never remove them.
+pub const CLAIM_FIELD_MANAGER: &str = "ResourceClaimController";
+
+/// Component that claim controller events are reported by.
+pub const CLAIM_EVENT_COMPONENT: &str = "resource_claim";
+
+/// API group of PodGroups.
+pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+
+/// apiVersion under which PodGroups are read and named as owners.
+pub const POD_GROUP_API_VERSION: &str = "scheduling.k8s.io/v1beta1";
+
+/// Most entries that the API server takes in `status.reservedFor` of a claim
+/// (`ResourceClaimReservedForMaxSize`).
+pub const RESERVED_FOR_MAX: usize = 256;

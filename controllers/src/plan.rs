@@ -1,0 +1,428 @@
+//! What a planner returns: facts it misses, things to do, and why something is not done.
+
+use std::{fmt, sync::Arc};
+
+use dra_api::{Consumer, ObjectKey, ResourceVersion, Uid};
+
+use crate::Elapsed;
+
+/// The result of planning one key.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Facts to fetch; the key is planned again with them.
+    pub lookups: Vec<Lookup>,
+    /// What to do, in order.
+    pub actions: Vec<Action>,
+    /// Why the key is not where it should be, for people.
+    pub why: Vec<Why>,
+}
+
+impl Plan {
+    /// True when there is nothing to fetch and nothing to do.
+    pub fn is_settled(&self) -> bool {
+        self.lookups.is_empty() && self.actions.is_empty()
+    }
+}
+
+/// A fact that only the API server can tell.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lookup {
+    /// Does this claim exist?
+    Claim(ObjectKey),
+    /// Does this very Pod exist?
+    Pod {
+        /// Its key.
+        key: ObjectKey,
+        /// Its uid: another Pod of that name is not it.
+        uid: Uid,
+    },
+    /// Does this very PodGroup exist?
+    PodGroup {
+        /// Its key.
+        key: ObjectKey,
+        /// Its uid: another PodGroup of that name is not it.
+        uid: Uid,
+    },
+    /// Which claims does the namespace have? Asked when the answer to a create request was lost.
+    ClaimsIn(Arc<str>),
+}
+
+impl fmt::Display for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(key) => write!(f, "ResourceClaim {key}"),
+            Self::Pod { key, uid } => write!(f, "Pod {key} ({uid})"),
+            Self::PodGroup { key, uid } => write!(f, "PodGroup {key} ({uid})"),
+            Self::ClaimsIn(namespace) => write!(f, "the ResourceClaims in namespace {namespace}"),
+        }
+    }
+}
+
+/// What happened so far while one key is being settled. A planner leaves out what has failed, so that one
+/// failure does not hold up the rest.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// The time.
+    pub now: Elapsed,
+    /// Entries whose claim could not be created.
+    pub failed_creates: Vec<Arc<str>>,
+    /// Facts that could not be fetched.
+    pub failed_lookups: Vec<Lookup>,
+}
+
+impl Pass {
+    /// A pass in which nothing has failed yet.
+    pub fn at(now: Elapsed) -> Self {
+        Self { now, ..Self::default() }
+    }
+}
+
+/// What kind of object a [`Subject`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SubjectKind {
+    /// A Pod.
+    Pod,
+    /// A PodGroup.
+    PodGroup,
+}
+
+impl SubjectKind {
+    /// `kind` in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::PodGroup => "PodGroup",
+        }
+    }
+
+    /// `apiVersion` in the API.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::Pod => "v1",
+            Self::PodGroup => dra_api::names::POD_GROUP_API_VERSION,
+        }
+    }
+
+    /// API group, empty for core.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Pod => "",
+            Self::PodGroup => dra_api::names::SCHEDULING_GROUP,
+        }
+    }
+}
+
+/// The object that claims are made for, or that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Pod or PodGroup.
+    pub kind: SubjectKind,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Uid.
+    pub uid: Uid,
+}
+
+/// A claim to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewClaim {
+    /// Its owner, in the claim's namespace.
+    pub owner: Subject,
+    /// The owner's entry that it is for.
+    pub entry: Arc<str>,
+    /// `metadata.generateName`; the API server appends five characters.
+    pub generate_name: String,
+    /// The whole object as JSON.
+    pub body: String,
+    /// True when a request asks for admin access; a metric label.
+    pub admin_access: bool,
+    /// True when the owner's status already named a claim for this entry, which was lost.
+    pub replaces: bool,
+}
+
+/// Why a consumer is taken off a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReleaseReason {
+    /// It no longer exists.
+    Gone,
+    /// Another object has its name now.
+    Replaced,
+    /// The Pod has ended, or was deleted before it had a node.
+    Done,
+}
+
+impl ReleaseReason {
+    /// The metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Replaced => "replaced",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// Why a claim is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteReason {
+    /// The Pod that it was made for has ended or was replaced.
+    OwnerDone,
+    /// The owner uses another claim that was made for the same entry.
+    Duplicate,
+}
+
+impl DeleteReason {
+    /// The metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::OwnerDone => "owner_done",
+            Self::Duplicate => "duplicate",
+        }
+    }
+}
+
+/// The exact state of an object under which an action is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Precondition {
+    /// The object's key.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: Uid,
+    /// Its resourceVersion.
+    pub resource_version: ResourceVersion,
+}
+
+/// An event for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is about.
+    pub subject: Subject,
+    /// `reason`, stable, for filters.
+    pub reason: &'static str,
+    /// `action`: what was attempted.
+    pub action: &'static str,
+    /// The text; the same words for the same situation, so that repetitions aggregate.
+    pub note: String,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Create a claim.
+    Create(Box<NewClaim>),
+    /// Write `status.resourceClaimStatuses` of the owner: all entries, sorted by name.
+    Record {
+        /// Pod or PodGroup.
+        owner: Subject,
+        /// Entry and claim name.
+        statuses: Vec<(Arc<str>, Arc<str>)>,
+    },
+    /// Add a consumer to `status.reservedFor`.
+    Reserve {
+        /// The claim as it was seen.
+        claim: Precondition,
+        /// Uids of its consumers, in order; the new one comes last.
+        after: Vec<Uid>,
+        /// The new consumer.
+        consumer: Consumer,
+    },
+    /// Take consumers off `status.reservedFor`, and clear the allocation in the same write if asked to.
+    Release {
+        /// The claim as it was seen.
+        claim: Precondition,
+        /// Uids of the consumers, and why each is taken off.
+        consumers: Vec<(Uid, ReleaseReason)>,
+        /// Clear `status.allocation` too.
+        deallocate: bool,
+    },
+    /// Remove the delete-protection finalizer.
+    RemoveFinalizer {
+        /// The claim as it was seen.
+        claim: Precondition,
+    },
+    /// Delete a claim.
+    Delete {
+        /// The claim as it was seen.
+        claim: Precondition,
+        /// Why.
+        reason: DeleteReason,
+    },
+    /// Tell people.
+    Notify(Notice),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(new) => write!(
+                f,
+                "create ResourceClaim {}* for {} {} entry {}",
+                new.generate_name,
+                new.owner.kind.name(),
+                new.owner.key,
+                new.entry
+            ),
+            Self::Record { owner, statuses } => {
+                write!(f, "record claims in {} {}:", owner.kind.name(), owner.key)?;
+                statuses.iter().try_for_each(|(entry, name)| write!(f, " {entry}={name}"))
+            }
+            Self::Reserve { claim, consumer, .. } => {
+                write!(f, "reserve ResourceClaim {} for {} {}", claim.key, consumer.resource, consumer.name)
+            }
+            Self::Release { claim, consumers, deallocate } => {
+                write!(f, "release ResourceClaim {} of", claim.key)?;
+                for (uid, reason) in consumers {
+                    write!(f, " {uid} ({})", reason.label())?;
+                }
+                if *deallocate { f.write_str(" and deallocate it") } else { Ok(()) }
+            }
+            Self::RemoveFinalizer { claim } => {
+                write!(f, "remove the finalizer of ResourceClaim {}", claim.key)
+            }
+            Self::Delete { claim, reason } => {
+                write!(f, "delete ResourceClaim {} ({})", claim.key, reason.label())
+            }
+            Self::Notify(notice) => write!(
+                f,
+                "tell {} {} {}: {}",
+                notice.subject.kind.name(),
+                notice.subject.key,
+                notice.reason,
+                notice.note
+            ),
+        }
+    }
+}
+
+/// Why an entry of a Pod or PodGroup, or a consumer of a claim, is not (yet) where it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The template does not exist.
+    TemplateMissing {
+        /// Its name.
+        template: Arc<str>,
+    },
+    /// The template asks for admin access and the gate is off.
+    AdminAccessDisabled,
+    /// The template has a prioritized list and the gate is off.
+    PrioritizedListDisabled,
+    /// The entry names neither a claim nor a template.
+    UnsupportedEntry {
+        /// Name of the entry.
+        entry: Arc<str>,
+    },
+    /// The Pod is in a PodGroup and the gate is off.
+    GenericWorkloadDisabled {
+        /// Name of the PodGroup.
+        group: Arc<str>,
+    },
+    /// The entry is one of the PodGroup's and the gate is off.
+    WorkloadClaimsDisabled {
+        /// Name of the entry.
+        entry: Arc<str>,
+    },
+    /// The Pod's PodGroup does not exist.
+    PodGroupMissing {
+        /// Its name.
+        group: Arc<str>,
+        /// False when the API server does not serve PodGroups at all.
+        served: bool,
+    },
+    /// The entry is one of the PodGroup's, whose claim is not there yet.
+    GroupClaimMissing {
+        /// Name of the PodGroup.
+        group: Arc<str>,
+    },
+    /// Nobody allocated the claim; only the scheduler can, and it does not for a Pod that already has a node.
+    Unallocated {
+        /// Name of the claim.
+        claim: Arc<str>,
+    },
+    /// The claim has as many consumers as it can have.
+    ReservationFull {
+        /// Name of the claim.
+        claim: Arc<str>,
+    },
+    /// The claim is being deleted and takes no new consumers.
+    ClaimTerminating {
+        /// Name of the claim.
+        claim: Arc<str>,
+    },
+    /// The claim's devices can be reached from other nodes only.
+    OutOfReach {
+        /// Name of the claim.
+        claim: Arc<str>,
+        /// The Pod's node.
+        node: Arc<str>,
+    },
+    /// The consumer is of a kind that we do not manage: it stays until its own controller takes it off.
+    ForeignConsumer {
+        /// `resource.apiGroup`, and the name.
+        consumer: String,
+    },
+    /// Another claim of the same name belongs to somebody else.
+    NotOwned {
+        /// Name of the claim.
+        claim: Arc<str>,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TemplateMissing { template } => write!(
+                f,
+                "resource claim template \"{template}\": resourceclaimtemplate.resource.k8s.io \"{template}\" not \
+                 found; waiting for it"
+            ),
+            Self::AdminAccessDisabled => {
+                f.write_str("admin access is requested, but the feature is disabled")
+            }
+            Self::PrioritizedListDisabled => f.write_str(
+                "template includes a prioritized list of subrequests, but the feature is disabled",
+            ),
+            Self::UnsupportedEntry { entry } => {
+                write!(f, "pod claim {entry}: neither resourceClaimName nor resourceClaimTemplateName is set")
+            }
+            Self::GenericWorkloadDisabled { group } => {
+                write!(f, "Pod is a member of PodGroup {group} but GenericWorkload feature is disabled")
+            }
+            Self::WorkloadClaimsDisabled { entry } => write!(
+                f,
+                "claim {entry} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
+            ),
+            Self::PodGroupMissing { group, served: true } => {
+                write!(f, "podgroup.scheduling.k8s.io \"{group}\" not found; waiting for it")
+            }
+            Self::PodGroupMissing { group, served: false } => write!(
+                f,
+                "podgroup.scheduling.k8s.io \"{group}\" not found: the API server does not serve \
+                 scheduling.k8s.io/v1beta1"
+            ),
+            Self::GroupClaimMissing { group } => write!(f, "waiting for the claim of PodGroup \"{group}\""),
+            Self::Unallocated { claim } => write!(
+                f,
+                "ResourceClaim \"{claim}\" is not allocated; the Pod already has a node, so that the scheduler will \
+                 not do it"
+            ),
+            Self::ReservationFull { claim } => write!(
+                f,
+                "ResourceClaim \"{claim}\" has {max} consumers, the most that it can have; waiting for one to end",
+                max = dra_api::names::RESERVED_FOR_MAX
+            ),
+            Self::ClaimTerminating { claim } => {
+                write!(f, "ResourceClaim \"{claim}\" is being deleted and takes no new consumers")
+            }
+            Self::OutOfReach { claim, node } => write!(
+                f,
+                "ResourceClaim \"{claim}\" is allocated to devices that node \"{node}\" cannot reach"
+            ),
+            Self::ForeignConsumer { consumer } => {
+                write!(f, "consumer {consumer} is of a kind that this controller does not manage")
+            }
+            Self::NotOwned { claim } => {
+                write!(f, "ResourceClaim \"{claim}\" was not made for this object; another one will be made")
+            }
+        }
+    }
+}

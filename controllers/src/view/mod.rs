@@ -1,0 +1,429 @@
+//! The one in-memory picture of the cluster that all planners read.
+//!
+//! Objects come from the watches and from the answers to our own requests. The later state of an object wins,
+//! whichever way it came, so that a planner never acts again on what it has already changed while the watch
+//! lags behind.
+
+mod index;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dra_api::{
+    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, Object, ObjectKey, Pod, PodGroup,
+    ResourceVersion, Uid,
+};
+
+pub use index::Index;
+use store::Outcome;
+pub use store::{Source, Store, UNCONFIRMED_FOR};
+
+use crate::Elapsed;
+
+/// How long a create request without an answer is worth asking about: the API server ends every request within
+/// 60 s, and by then the watch has shown what came of it.
+const DOUBT_FOR: Elapsed = Elapsed::from_mins(10);
+
+/// What changed for one object: what stood there before. What stands there now is in the view.
+#[derive(Debug)]
+pub struct Delta<T> {
+    /// The object's key.
+    pub key: ObjectKey,
+    /// The object before the change; `None` when it is new.
+    pub old: Option<Box<T>>,
+}
+
+/// One change of the view.
+#[derive(Debug)]
+pub enum Change {
+    /// A Pod came, changed or went.
+    Pod(Delta<Pod>),
+    /// A PodGroup came, changed or went.
+    PodGroup(Delta<PodGroup>),
+    /// A claim came, changed or went.
+    Claim(Delta<Claim>),
+    /// A template came, changed or went.
+    Template(Delta<ClaimTemplate>),
+}
+
+/// Labels of the in-tree gauge: allocated, admin access, source.
+pub type ClaimLabels = (bool, bool, ClaimSource);
+
+/// Who points at whom.
+#[derive(Debug, Default)]
+pub struct Indexes {
+    /// Pods by the claims that their entries resolve to.
+    pub pods_by_claim: Index<ObjectKey>,
+    /// Pods by the templates that their entries name.
+    pub pods_by_template: Index<ObjectKey>,
+    /// Pods by the PodGroup that they are members of.
+    pub pods_by_group: Index<ObjectKey>,
+    /// PodGroups by the claims that their entries resolve to.
+    pub groups_by_claim: Index<ObjectKey>,
+    /// PodGroups by the templates that their entries name.
+    pub groups_by_template: Index<ObjectKey>,
+    /// Claims by namespace and uid of their controller owner, if it is a Pod or a PodGroup. The namespace counts:
+    /// an owner reference across namespaces is a forgery.
+    pub claims_by_owner: Index<ObjectKey>,
+    /// Claims by namespace and the uids in `status.reservedFor`.
+    pub claims_by_consumer: Index<ObjectKey>,
+    claim_counts: BTreeMap<ClaimLabels, u64>,
+}
+
+/// A kind that the view keeps.
+pub trait Tracked: Object {
+    /// Its objects.
+    fn store(view: &View) -> &Store<Self>;
+    #[doc(hidden)]
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes);
+    #[doc(hidden)]
+    fn index(&self, indexes: &mut Indexes);
+    #[doc(hidden)]
+    fn unindex(&self, indexes: &mut Indexes);
+    #[doc(hidden)]
+    fn change(delta: Delta<Self>) -> Change;
+}
+
+/// The picture of the cluster.
+#[derive(Debug, Default)]
+pub struct View {
+    /// Pods.
+    pub pods: Store<Pod>,
+    /// PodGroups; empty while their API is not served.
+    pub pod_groups: Store<PodGroup>,
+    /// Claims.
+    pub claims: Store<Claim>,
+    /// Templates.
+    pub templates: Store<ClaimTemplate>,
+    /// Who points at whom.
+    pub index: Indexes,
+    /// True when the API server serves PodGroups.
+    pub pod_groups_served: bool,
+    /// Claims whose allocation we cleared, and the state in which that left them.
+    deallocated: BTreeMap<Uid, ResourceVersion>,
+    /// Owners in a namespace for whom a claim may or may not have been created.
+    doubtful: BTreeMap<Arc<str>, BTreeMap<Uid, Elapsed>>,
+}
+
+impl View {
+    /// An object as the watch or an answer showed it. Returns what changed, or nothing if a later state is known.
+    pub fn observe<T: Tracked>(&mut self, object: T, source: Source, now: Elapsed) -> Option<Change> {
+        let key = object.meta().key.clone();
+        let (store, indexes) = T::parts(self);
+        let Outcome::Stored(old) = store.observe(object, source, now) else { return None };
+        if let Some(old) = &old {
+            old.unindex(indexes);
+        }
+        if let Some(new) = store.get(&key) {
+            new.index(indexes);
+        }
+        Some(T::change(Delta { key, old }))
+    }
+
+    /// The watch showed that an object was deleted.
+    pub fn deleted<T: Tracked>(&mut self, key: &ObjectKey, uid: &Uid) -> Option<Change> {
+        let (store, indexes) = T::parts(self);
+        let old = store.deleted(key, uid)?;
+        Some(removed(key.clone(), old, indexes))
+    }
+
+    /// The API server answered that the object with this uid no longer exists.
+    pub fn gone<T: Tracked>(&mut self, key: &ObjectKey, uid: &Uid, now: Elapsed) -> Option<Change> {
+        let (store, indexes) = T::parts(self);
+        let old = store.gone(key, uid, now)?;
+        Some(removed(key.clone(), old, indexes))
+    }
+
+    /// A GET did not find the key. `known` is the uid that the view had under it when the GET was sent: only that
+    /// object is gone, not one that has come since.
+    pub fn not_found<T: Tracked>(
+        &mut self,
+        key: &ObjectKey,
+        known: Option<&Uid>,
+        now: Elapsed,
+    ) -> Option<Change> {
+        let (store, indexes) = T::parts(self);
+        let old = store.not_found(key, known, now)?;
+        Some(removed(key.clone(), old, indexes))
+    }
+
+    /// A GET begun after this uid was heard of showed nothing, or another object, under its name.
+    pub fn note_gone<T: Tracked>(&mut self, uid: Uid) {
+        T::parts(self).0.note_gone(uid);
+    }
+
+    /// A GET returned the object: what it shows needs no confirmation by the watch.
+    pub fn found<T: Tracked>(&mut self, object: T, now: Elapsed) -> Option<Change> {
+        let key = object.meta().key.clone();
+        let change = self.observe(object, Source::Answer, now);
+        T::parts(self).0.confirm(&key, now);
+        change
+    }
+
+    /// The watch listed an object that could not be decoded.
+    pub fn unreadable<T: Tracked>(&mut self, key: &ObjectKey) {
+        T::parts(self).0.unreadable(key);
+    }
+
+    /// The watch begins to list all objects of the kind (again).
+    pub fn list_begins<T: Tracked>(&mut self, now: Elapsed) {
+        T::parts(self).0.list_begins(now);
+    }
+
+    /// The watch has listed all objects of the kind: those that it lacks are gone.
+    pub fn list_ends<T: Tracked>(&mut self) -> Vec<Change> {
+        let (store, indexes) = T::parts(self);
+        let lacking = store.list_ends();
+        lacking.into_iter().map(|(key, old)| removed(key, old, indexes)).collect()
+    }
+
+    /// Drops notes that have become useless.
+    pub fn tidy(&mut self, now: Elapsed) {
+        self.pods.forget_old(now);
+        self.pod_groups.forget_old(now);
+        self.claims.forget_old(now);
+        self.templates.forget_old(now);
+        self.doubtful.retain(|_, owners| {
+            owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
+            !owners.is_empty()
+        });
+    }
+
+    /// Our own write left the claim without allocation in this state: its finalizer has no purpose any more,
+    /// for as long as nobody has written to it since.
+    pub fn note_deallocated(&mut self, uid: Uid, version: ResourceVersion) {
+        self.deallocated.insert(uid, version);
+    }
+
+    /// True while the claim stands exactly as our own deallocation left it.
+    pub fn deallocated_by_us(&self, claim: &Claim) -> bool {
+        self.deallocated.get(&claim.meta.uid) == Some(&claim.meta.resource_version)
+    }
+
+    /// A request to create a claim for this owner ended without an answer.
+    pub fn note_doubtful_create(&mut self, namespace: &Arc<str>, owner: Uid, now: Elapsed) {
+        self.doubtful.entry(Arc::clone(namespace)).or_default().insert(owner, now);
+    }
+
+    /// True while nobody knows whether the owner's claim was created.
+    pub fn create_is_doubtful(&self, namespace: &str, owner: &Uid) -> bool {
+        self.doubtful.get(namespace).is_some_and(|owners| owners.contains_key(owner))
+    }
+
+    /// True while any create request in the namespace is in doubt.
+    pub fn has_doubts(&self, namespace: &str) -> bool {
+        self.doubtful.contains_key(namespace)
+    }
+
+    /// A live list of the namespace's claims, begun at `began`, has been observed: doubts from before it are
+    /// settled.
+    pub fn settle_doubts(&mut self, namespace: &str, began: Elapsed) {
+        if let Some(owners) = self.doubtful.get_mut(namespace) {
+            owners.retain(|_, at| *at >= began);
+            if owners.is_empty() {
+                self.doubtful.remove(namespace);
+            }
+        }
+    }
+
+    /// Number of claims by allocation, admin access and source; only combinations that occur.
+    pub fn claim_counts(&self) -> impl Iterator<Item = (ClaimLabels, u64)> {
+        self.index.claim_counts.iter().map(|(labels, n)| (*labels, *n))
+    }
+
+    fn forget_deallocation(&mut self, uid: &Uid) {
+        self.deallocated.remove(uid);
+    }
+
+    /// Call with each change: drops notes about claims that are gone.
+    pub fn follow(&mut self, change: &Change) {
+        if let Change::Claim(Delta { key, old: Some(old) }) = change
+            && self.claims.get(key).is_none_or(|new| new.meta.uid != old.meta.uid || !new.finalizer)
+        {
+            self.forget_deallocation(&old.meta.uid);
+        }
+    }
+}
+
+fn removed<T: Tracked>(key: ObjectKey, old: Box<T>, indexes: &mut Indexes) -> Change {
+    old.unindex(indexes);
+    T::change(Delta { key, old: Some(old) })
+}
+
+/// Name of the claim that an entry of a Pod or PodGroup stands for at present; `None` when there is none (yet).
+pub fn resolved<'a>(entry: &'a ClaimEntry, statuses: &'a [ClaimStatus]) -> Option<&'a Arc<str>> {
+    entry.claim_name.as_ref().or_else(|| {
+        entry.template_name.as_ref()?;
+        statuses.iter().find(|s| s.name == entry.name)?.claim_name.as_ref()
+    })
+}
+
+fn each_reference(
+    key: &ObjectKey,
+    entries: &[ClaimEntry],
+    statuses: &[ClaimStatus],
+    mut claim: impl FnMut(ObjectKey),
+    mut template: impl FnMut(ObjectKey),
+) {
+    for entry in entries {
+        if let Some(name) = resolved(entry, statuses) {
+            claim(key.sibling(name));
+        }
+        if let Some(name) = &entry.template_name {
+            template(key.sibling(name));
+        }
+    }
+}
+
+impl Tracked for Pod {
+    fn store(view: &View) -> &Store<Self> {
+        &view.pods
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.pods, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes) {
+        let key = &self.meta.key;
+        let (by_claim, by_template) = (&mut indexes.pods_by_claim, &mut indexes.pods_by_template);
+        each_reference(
+            key,
+            &self.claims,
+            &self.claim_statuses,
+            |c| by_claim.insert(c, key),
+            |t| by_template.insert(t, key),
+        );
+        if let Some(group) = &self.group
+            && !self.claims.is_empty()
+        {
+            indexes.pods_by_group.insert(key.sibling(group), key);
+        }
+    }
+
+    fn unindex(&self, indexes: &mut Indexes) {
+        let key = &self.meta.key;
+        let (by_claim, by_template) = (&mut indexes.pods_by_claim, &mut indexes.pods_by_template);
+        each_reference(
+            key,
+            &self.claims,
+            &self.claim_statuses,
+            |c| by_claim.remove(c, key),
+            |t| by_template.remove(t, key),
+        );
+        if let Some(group) = &self.group {
+            indexes.pods_by_group.remove(key.sibling(group), key);
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Pod(delta)
+    }
+}
+
+impl Tracked for PodGroup {
+    fn store(view: &View) -> &Store<Self> {
+        &view.pod_groups
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.pod_groups, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes) {
+        let key = &self.meta.key;
+        let (by_claim, by_template) = (&mut indexes.groups_by_claim, &mut indexes.groups_by_template);
+        each_reference(
+            key,
+            &self.claims,
+            &self.claim_statuses,
+            |c| by_claim.insert(c, key),
+            |t| by_template.insert(t, key),
+        );
+    }
+
+    fn unindex(&self, indexes: &mut Indexes) {
+        let key = &self.meta.key;
+        let (by_claim, by_template) = (&mut indexes.groups_by_claim, &mut indexes.groups_by_template);
+        each_reference(
+            key,
+            &self.claims,
+            &self.claim_statuses,
+            |c| by_claim.remove(c, key),
+            |t| by_template.remove(t, key),
+        );
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::PodGroup(delta)
+    }
+}
+
+fn labels(claim: &Claim) -> ClaimLabels {
+    (claim.allocation.is_some(), claim.admin_access, claim.source())
+}
+
+fn claim_owner(claim: &Claim) -> Option<&Uid> {
+    claim.pod_owner().or_else(|| claim.pod_group_owner()).map(|o| &o.uid)
+}
+
+impl Tracked for Claim {
+    fn store(view: &View) -> &Store<Self> {
+        &view.claims
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.claims, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes) {
+        let key = &self.meta.key;
+        if let Some(owner) = claim_owner(self) {
+            indexes.claims_by_owner.insert(key.sibling(owner), key);
+        }
+        for consumer in &self.reserved_for {
+            indexes.claims_by_consumer.insert(key.sibling(&consumer.uid), key);
+        }
+        let count = indexes.claim_counts.entry(labels(self)).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    fn unindex(&self, indexes: &mut Indexes) {
+        let key = &self.meta.key;
+        if let Some(owner) = claim_owner(self) {
+            indexes.claims_by_owner.remove(key.sibling(owner), key);
+        }
+        for consumer in &self.reserved_for {
+            indexes.claims_by_consumer.remove(key.sibling(&consumer.uid), key);
+        }
+        if let Some(count) = indexes.claim_counts.get_mut(&labels(self)) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                indexes.claim_counts.remove(&labels(self));
+            }
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Claim(delta)
+    }
+}
+
+impl Tracked for ClaimTemplate {
+    fn store(view: &View) -> &Store<Self> {
+        &view.templates
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.templates, &mut view.index)
+    }
+
+    fn index(&self, _: &mut Indexes) {}
+
+    fn unindex(&self, _: &mut Indexes) {}
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Template(delta)
+    }
+}
