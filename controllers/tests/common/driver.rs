@@ -125,10 +125,10 @@ impl Driver {
         self.waiting.iter().cloned().collect()
     }
 
+    /// Drops what is ready; what is delayed after a failure stays.
     pub(crate) fn forget_queue(&mut self) {
         self.ready.clear();
         self.waiting.clear();
-        self.delayed.clear();
     }
 
     fn note(&mut self, change: Option<Change>) {
@@ -228,7 +228,8 @@ impl Driver {
     ) -> Result<R, Refusal> {
         server.now += ROUND_TRIP;
         *self.requests.entry(verb).or_default() += 1;
-        let fault = self.faults.iter_mut().find(|f| f.times > 0 && f.verb == verb && about.contains(&f.about));
+        let fault =
+            self.faults.iter_mut().find(|f| f.times > 0 && f.verb == verb && about.contains(&f.about));
         match fault {
             None => carry_out(server),
             Some(fault) => {
@@ -277,8 +278,7 @@ impl Driver {
             Lookup::PodGroup(key) => self.read(server, Kind::PodGroup, key),
             Lookup::ClaimsIn(namespace) => {
                 let began = server.now;
-                let list =
-                    self.request(server, Verb::ListClaims, namespace, |s| Ok(s.list(Kind::Claim)))?;
+                let list = self.request(server, Verb::ListClaims, namespace, |s| Ok(s.list(Kind::Claim)))?;
                 for object in list {
                     if key_of(&object).namespace == *namespace {
                         let change = self.view.found(decode::<Claim>(&object), server.now);
@@ -325,8 +325,7 @@ impl Driver {
             pass.now = server.now;
             let plan = self.planner.plan(&self.view, key, &pass);
             self.why.insert(key.clone(), plan.why.iter().map(ToString::to_string).collect());
-            let done =
-                plan.lookups.is_empty() && plan.actions.iter().all(|a| matches!(a, Action::Notify(_)));
+            let done = plan.lookups.is_empty() && plan.actions.iter().all(|a| matches!(a, Action::Notify(_)));
             for lookup in &plan.lookups {
                 if self.look_up(server, lookup).is_err() {
                     failed = true;
@@ -457,8 +456,7 @@ impl Driver {
         assert_eq!(body["metadata"]["namespace"], *new.owner.key.namespace);
         let about = format!("{} {}", new.owner.key, new.entry);
         let answer = self.request(server, Verb::Create, &about, |s| s.create(Kind::Claim, body));
-        let labels =
-            (answer.is_ok(), new.admin_access, new.owner.kind.group(), new.owner.kind.name());
+        let labels = (answer.is_ok(), new.admin_access, new.owner.kind.group(), new.owner.kind.name());
         *self.creates.entry(labels).or_default() += 1;
         match answer {
             Ok(object) => {
@@ -467,7 +465,11 @@ impl Driver {
             }
             Err(refusal) => {
                 if refusal == Refusal::Lost {
-                    self.view.note_doubtful_create(&new.owner.key.namespace, new.owner.uid.clone(), server.now);
+                    self.view.note_doubtful_create(
+                        &new.owner.key.namespace,
+                        new.owner.uid.clone(),
+                        server.now,
+                    );
                 }
                 Err(refusal)
             }

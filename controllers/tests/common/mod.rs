@@ -97,11 +97,8 @@ impl Default for World {
 impl World {
     /// An empty cluster whose controller has synced.
     pub(crate) fn new(gates: Gates) -> Self {
-        let mut world = Self {
-            server: Server::default(),
-            driver: Driver::default(),
-            next_chase: Duration::ZERO,
-        };
+        let mut world =
+            Self { server: Server::default(), driver: Driver::default(), next_chase: Duration::ZERO };
         world.server.pod_groups_served = true;
         world.driver.planner = ResourceClaims { gates };
         world.server.now = Duration::from_secs(1);
@@ -305,9 +302,8 @@ impl World {
             if !claim["metadata"]["deletionTimestamp"].is_null() {
                 return false;
             }
-            let shared = group
-                .as_ref()
-                .filter(|g| items(&g["spec"]["resourceClaims"]).any(|other| other == entry));
+            let shared =
+                group.as_ref().filter(|g| items(&g["spec"]["resourceClaims"]).any(|other| other == entry));
             let consumer = match shared {
                 Some(g) => group_consumer(g["metadata"]["name"].as_str().unwrap(), uid_of(g)),
                 None => pod_consumer(pod, uid_of(&object)),
@@ -372,10 +368,13 @@ impl World {
         uid_of(&self.get(kind, name).unwrap()).to_owned()
     }
 
-    /// Claims whose controller owner has this uid, by entry; in creation order of their names.
+    /// Claims whose controller owner has this uid, by entry and name.
     pub(crate) fn claims_of(&self, uid: &str) -> BTreeMap<String, Vec<String>> {
         let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for claim in self.server.list(Kind::Claim) {
+            if claim["metadata"]["namespace"] != NS {
+                continue;
+            }
             let owned = items(&claim["metadata"]["ownerReferences"])
                 .any(|o| o["controller"] == true && o["uid"] == uid);
             if owned {

@@ -94,12 +94,7 @@ impl Draft {
 
     /// An entry with a claim that a user made.
     pub(crate) fn direct(mut self, entry: &str, claim: &str) -> Self {
-        push(
-            &mut self.body,
-            "spec",
-            "resourceClaims",
-            json!({"name": entry, "resourceClaimName": claim}),
-        );
+        push(&mut self.body, "spec", "resourceClaims", json!({"name": entry, "resourceClaimName": claim}));
         self
     }
 

@@ -143,7 +143,8 @@ fn check_claim(old: &Value, new: &Value) -> Result<(), Refusal> {
     if after.iter().collect::<BTreeSet<_>>().len() != after.len() {
         return invalid("status.reservedFor: Duplicate value");
     }
-    if items(&new["status"]["reservedFor"]).any(|c| text(c, "resource").is_empty() || text(c, "name").is_empty())
+    if items(&new["status"]["reservedFor"])
+        .any(|c| text(c, "resource").is_empty() || text(c, "name").is_empty())
     {
         return invalid("status.reservedFor: Required value");
     }
