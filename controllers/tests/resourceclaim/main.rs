@@ -9,3 +9,5 @@
 mod common;
 
 mod checklist_create;
+mod checklist_existing;
+mod checklist_release;
