@@ -11,3 +11,6 @@ mod common;
 mod checklist_create;
 mod checklist_existing;
 mod checklist_release;
+mod event_handlers;
+mod library;
+mod view;
