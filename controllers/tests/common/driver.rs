@@ -87,6 +87,8 @@ pub(crate) struct Driver {
     /// The process ends after this many more writes.
     pub(crate) dies_after: Option<usize>,
     pub(crate) dead: bool,
+    /// Watch events overtake the answers to our own requests.
+    pub(crate) late_answers: bool,
     /// Somebody else's write between plan and action.
     pub(crate) meddle: Option<Meddling>,
 }
@@ -110,6 +112,7 @@ impl Driver {
             told: self.told,
             log: self.log,
             meddle: self.meddle,
+            late_answers: self.late_answers,
             ..Self::default()
         }
     }
@@ -170,10 +173,6 @@ impl Driver {
         kind != Kind::PodGroup || (self.view.pod_groups_served && self.planner.wants_pod_groups())
     }
 
-    pub(crate) fn is_listing(&self, kind: Kind) -> bool {
-        self.listing.contains_key(&kind)
-    }
-
     pub(crate) fn list_begins(&mut self, server: &mut Server, kind: Kind) {
         if !self.watches(kind) {
             return;
@@ -230,7 +229,7 @@ impl Driver {
         *self.requests.entry(verb).or_default() += 1;
         let fault =
             self.faults.iter_mut().find(|f| f.times > 0 && f.verb == verb && about.contains(&f.about));
-        match fault {
+        let answer = match fault {
             None => carry_out(server),
             Some(fault) => {
                 fault.times -= 1;
@@ -239,6 +238,24 @@ impl Driver {
                     carry_out(server).ok();
                 }
                 Err(how)
+            }
+        };
+        if self.late_answers {
+            self.deliver(server);
+        }
+        answer
+    }
+
+    /// Takes in the watch events that are due.
+    pub(crate) fn deliver(&mut self, server: &mut Server) {
+        for kind in Kind::ALL {
+            if self.listing.contains_key(&kind) {
+                continue;
+            }
+            while let Some(event) = server.due(kind) {
+                if self.watches(kind) {
+                    self.watched(kind, &event, server.now);
+                }
             }
         }
     }
@@ -251,6 +268,7 @@ impl Driver {
             Kind::Claim | Kind::Template => Verb::GetClaim,
         };
         let served = kind != Kind::PodGroup || server.pod_groups_served;
+        let before = self.known_uid(kind, key);
         let got = self.request(server, verb, &key.to_string(), |s| {
             s.get(kind, key).filter(|_| served).ok_or(Refusal::NotFound)
         });
@@ -259,6 +277,8 @@ impl Driver {
             (Ok(o), Kind::Pod) => self.view.found(decode::<Pod>(o), now),
             (Ok(o), Kind::PodGroup) => self.view.found(decode::<PodGroup>(o), now),
             (Ok(o), Kind::Claim | Kind::Template) => self.view.found(decode::<Claim>(o), now),
+            // What the watch has shown meanwhile is newer than the answer.
+            (Err(Refusal::NotFound), _) if self.known_uid(kind, key) != before => None,
             (Err(Refusal::NotFound), Kind::Pod) => self.view.not_found::<Pod>(key, now),
             (Err(Refusal::NotFound), Kind::PodGroup) => self.view.not_found::<PodGroup>(key, now),
             (Err(Refusal::NotFound), Kind::Claim | Kind::Template) => self.view.not_found::<Claim>(key, now),
@@ -268,6 +288,15 @@ impl Driver {
         match got {
             Ok(_) | Err(Refusal::NotFound) => Ok(()),
             Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn known_uid(&self, kind: Kind, key: &ObjectKey) -> Option<Uid> {
+        match kind {
+            Kind::Pod => self.view.pods.get(key).map(|o| o.meta.uid.clone()),
+            Kind::PodGroup => self.view.pod_groups.get(key).map(|o| o.meta.uid.clone()),
+            Kind::Claim => self.view.claims.get(key).map(|o| o.meta.uid.clone()),
+            Kind::Template => self.view.templates.get(key).map(|o| o.meta.uid.clone()),
         }
     }
 

@@ -146,16 +146,7 @@ impl World {
 
     /// Hands the watch events that are due to the controller.
     pub(crate) fn deliver(&mut self) {
-        for kind in Kind::ALL {
-            if self.driver.is_listing(kind) {
-                continue;
-            }
-            while let Some(event) = self.server.due(kind) {
-                if self.driver.watches(kind) {
-                    self.driver.watched(kind, &event, self.server.now);
-                }
-            }
-        }
+        self.driver.deliver(&mut self.server);
     }
 
     /// Delivers everything and clears the queue: the controller has seen the cluster and done nothing yet.
