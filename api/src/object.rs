@@ -47,7 +47,7 @@ impl Kind {
 }
 
 /// A kind that can be watched, decoded and kept.
-pub trait Object: Sized + Send + Sync + 'static {
+pub trait Object: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// The kind's names.
     const KIND: Kind;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use dra_api::{Claim, ClaimEntry, ClaimTemplate, ObjectKey, Pod, PodGroup, names};
+use dra_api::{Claim, ClaimEntry, ClaimTemplate, Meta, ObjectKey, Pod, PodGroup, names};
 
 use super::{
     Key, ResourceClaims,
@@ -11,10 +11,7 @@ use super::{
     group::group_owner,
     pod::{Membership, needs_reservation},
 };
-use crate::{
-    plan::SubjectKind,
-    view::{Change, Delta, View},
-};
+use crate::view::{Change, Delta, View};
 
 impl ResourceClaims {
     /// The keys to plan again after `change`, in order and each once.
@@ -37,7 +34,7 @@ impl ResourceClaims {
             if pod.is_done() {
                 release(view, pod, keys);
             } else if old.is_some_and(|old| old.claim_statuses != pod.claim_statuses) {
-                surplus(view, &pod.meta.uid, keys);
+                surplus(view, &pod.meta, keys);
             }
         }
         if let Some(old) = old
@@ -56,21 +53,21 @@ impl ResourceClaims {
         if let Some(group) = new {
             self.consider_group(view, group, keys);
             if old.is_some_and(|old| old.claim_statuses != group.claim_statuses) {
-                surplus(view, &group.meta.uid, keys);
+                surplus(view, &group.meta, keys);
             }
         }
         let replaced = old.filter(|old| new.is_none_or(|new| new.meta.uid != old.meta.uid));
         if let Some(old) = replaced {
             if self.workload_claims(view) {
                 let named = old.claims.iter().filter_map(|e| claim_key(&delta.key, e, &old.claim_statuses));
-                let reserved = view.index.claims_by_consumer.get(&old.meta.uid).cloned();
+                let reserved = view.index.claims_by_consumer.get(delta.key.sibling(&old.meta.uid)).cloned();
                 keys.extend(existing(view, named.chain(reserved)));
             }
         } else if old.is_some_and(|old| new.is_some_and(|new| old.claim_statuses == new.claim_statuses)) {
             // Members look at nothing else of a group; five thousand of them need not be woken for a condition.
             return;
         }
-        for member in view.index.pods_by_group.get(&delta.key) {
+        for member in view.index.pods_by_group.get(delta.key.clone()) {
             if let Some(pod) = view.pods.get(member) {
                 self.consider_pod(view, pod, keys);
             }
@@ -94,12 +91,12 @@ impl ResourceClaims {
             }
             return;
         }
-        for key in view.index.pods_by_claim.get(&delta.key) {
+        for key in view.index.pods_by_claim.get(delta.key.clone()) {
             if let Some(pod) = view.pods.get(key) {
                 self.consider_pod(view, pod, keys);
             }
         }
-        for key in view.index.groups_by_claim.get(&delta.key) {
+        for key in view.index.groups_by_claim.get(delta.key.clone()) {
             if let Some(group) = view.pod_groups.get(key) {
                 self.consider_group(view, group, keys);
             }
@@ -110,12 +107,12 @@ impl ResourceClaims {
         if view.templates.get(&delta.key).is_none() {
             return;
         }
-        for key in view.index.pods_by_template.get(&delta.key) {
+        for key in view.index.pods_by_template.get(delta.key.clone()) {
             if let Some(pod) = view.pods.get(key) {
                 self.consider_pod(view, pod, keys);
             }
         }
-        for key in view.index.groups_by_template.get(&delta.key) {
+        for key in view.index.groups_by_template.get(delta.key.clone()) {
             if let Some(group) = view.pod_groups.get(key) {
                 self.consider_group(view, group, keys);
             }
@@ -161,7 +158,7 @@ impl ResourceClaims {
         let Membership::Member(group) = membership else { return false };
         self.workload_claims(view)
             && is_group_entry(group, entry)
-            && find_generated(view, SubjectKind::PodGroup, &group.meta.uid, &entry.name).is_none()
+            && find_generated(view, &group_owner(group).subject, &entry.name).is_none()
     }
 
     fn group_needs_work(&self, view: &View, group: &PodGroup) -> bool {
@@ -195,14 +192,15 @@ fn same_for_owners(old: &Claim, new: &Claim) -> bool {
 fn release(view: &View, pod: &Pod, keys: &mut BTreeSet<Key>) {
     let named = pod.claims.iter().filter_map(|e| claim_key(&pod.meta.key, e, &pod.claim_statuses));
     let extended = pod.extended_claim.as_ref().map(|name| pod.meta.key.sibling(name));
-    let reserved = view.index.claims_by_consumer.get(&pod.meta.uid).cloned();
-    let owned = view.index.claims_by_owner.get(&pod.meta.uid).cloned();
+    let uid = pod.sibling(&pod.meta.uid);
+    let reserved = view.index.claims_by_consumer.get(uid.clone()).cloned();
+    let owned = view.index.claims_by_owner.get(uid).cloned();
     keys.extend(existing(view, named.chain(extended).chain(reserved).chain(owned)));
 }
 
 /// The claims of an owner whose record changed: one that it no longer names may be a duplicate.
-fn surplus(view: &View, owner: &dra_api::Uid, keys: &mut BTreeSet<Key>) {
-    let mut owned = view.index.claims_by_owner.get(owner).cloned().peekable();
+fn surplus(view: &View, owner: &Meta, keys: &mut BTreeSet<Key>) {
+    let mut owned = view.index.claims_by_owner.get(owner.key.sibling(&owner.uid)).cloned().peekable();
     if let Some(first) = owned.next()
         && owned.peek().is_some()
     {

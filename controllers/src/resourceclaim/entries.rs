@@ -83,23 +83,18 @@ impl Owner<'_> {
     }
 }
 
-/// The claim that was generated for an entry of the owner with this uid, found by ownership and annotation. Of
+/// The claim that was generated for an entry of the owner, found by ownership and annotation. Of
 /// several, the one in use comes first, then the one with the lowest name.
-pub(super) fn find_generated<'v>(
-    view: &'v View,
-    owner_kind: SubjectKind,
-    owner: &Uid,
-    entry: &str,
-) -> Option<&'v Claim> {
+pub(super) fn find_generated<'v>(view: &'v View, owner: &Subject, entry: &str) -> Option<&'v Claim> {
     view.index
         .claims_by_owner
-        .get(owner)
+        .get(owner.key.sibling(&owner.uid))
         .filter_map(|key| view.claims.get(key))
-        .filter(|c| match owner_kind {
+        .filter(|c| match owner.kind {
             SubjectKind::Pod => c.pod_owner().is_some(),
             SubjectKind::PodGroup => c.pod_group_owner().is_some(),
         })
-        .filter(|c| c.pod_claim_name.as_deref() == Some(entry) && serves(c, has_consumer(c, owner)))
+        .filter(|c| c.pod_claim_name.as_deref() == Some(entry) && serves(c, has_consumer(c, &owner.uid)))
         .max_by(|a, b| {
             let in_use = |c: &Claim| (!c.reserved_for.is_empty(), c.allocation.is_some());
             in_use(a).cmp(&in_use(b)).then_with(|| b.meta.key.cmp(&a.meta.key))

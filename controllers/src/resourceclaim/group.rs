@@ -42,7 +42,7 @@ impl ResourceClaims {
                 Check::Settled | Check::Unknown => continue,
                 Check::Needed { replaces } => replaces,
             };
-            match find_generated(view, SubjectKind::PodGroup, &group.meta.uid, &entry.name) {
+            match find_generated(view, &owner.subject, &entry.name) {
                 Some(claim) => {
                     found.insert(Arc::clone(&entry.name), Arc::clone(&claim.meta.key.name));
                 }

@@ -10,6 +10,7 @@ use super::{
     entries::{
         Check, Owner, check, claim_key, find_generated, generate, is_group_entry, note, record, refuse,
     },
+    group::group_owner,
 };
 use crate::{
     plan::{Action, Notice, Pass, Plan, Precondition, Subject, SubjectKind, Why},
@@ -56,7 +57,9 @@ impl ResourceClaims {
         let membership = self.membership(view, pod);
         let mut found = BTreeMap::new();
         for entry in &pod.claims {
-            self.plan_entry(view, &owner, membership, entry, pass, &mut found, &mut plan);
+            if let Some(claim) = self.plan_entry(view, &owner, membership, entry, pass, &mut plan) {
+                found.insert(Arc::clone(&entry.name), claim);
+            }
         }
         let creates = plan.actions.iter().any(|a| matches!(a, Action::Create(_)));
         if !creates {
@@ -69,10 +72,7 @@ impl ResourceClaims {
         plan
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one step of plan_pod; a struct would only rename its locals"
-    )]
+    /// Name of an existing claim that the entry's record lacks. Whatever else the entry needs goes into the plan.
     fn plan_entry(
         &self,
         view: &View,
@@ -80,48 +80,41 @@ impl ResourceClaims {
         membership: Membership<'_>,
         entry: &ClaimEntry,
         pass: &Pass,
-        found: &mut BTreeMap<Arc<str>, Arc<str>>,
         plan: &mut Plan,
-    ) {
+    ) -> Option<Arc<str>> {
         if entry.claim_name.is_some() {
-            return;
+            return None;
         }
         let replaces = match check(view, owner, entry, pass, plan) {
-            Check::Settled | Check::Unknown => return,
+            Check::Settled | Check::Unknown => return None,
             Check::Needed { replaces } => replaces,
         };
-        match membership {
-            Membership::Disabled(group) => {
-                let why = Why::GenericWorkloadDisabled { group: Arc::clone(group) };
-                return refuse(&owner.subject, entry, why, plan);
-            }
+        let refusal = match membership {
+            Membership::Disabled(group) => Why::GenericWorkloadDisabled { group: Arc::clone(group) },
             Membership::Missing(group) => {
-                let why = Why::PodGroupMissing { group: Arc::clone(group), served: view.pod_groups_served };
-                return refuse(&owner.subject, entry, why, plan);
+                Why::PodGroupMissing { group: Arc::clone(group), served: view.pod_groups_served }
             }
             Membership::Member(group) if is_group_entry(group, entry) => {
-                if !self.workload_claims(view) {
-                    let why = Why::WorkloadClaimsDisabled { entry: Arc::clone(&entry.name) };
-                    return refuse(&owner.subject, entry, why, plan);
-                }
-                match find_generated(view, SubjectKind::PodGroup, &group.meta.uid, &entry.name) {
-                    Some(claim) => {
-                        found.insert(Arc::clone(&entry.name), Arc::clone(&claim.meta.key.name));
-                    }
-                    None => {
+                if self.workload_claims(view) {
+                    // Only the group's own plan makes its claims.
+                    let made = find_generated(view, &group_owner(group).subject, &entry.name);
+                    if made.is_none() {
                         plan.why.push(Why::GroupClaimMissing { group: Arc::clone(&group.meta.key.name) });
                     }
+                    return made.map(|claim| Arc::clone(&claim.meta.key.name));
                 }
-                return;
+                Why::WorkloadClaimsDisabled { entry: Arc::clone(&entry.name) }
             }
-            Membership::None | Membership::Member(_) => {}
-        }
-        match find_generated(view, SubjectKind::Pod, &owner.subject.uid, &entry.name) {
-            Some(claim) => {
-                found.insert(Arc::clone(&entry.name), Arc::clone(&claim.meta.key.name));
+            Membership::None | Membership::Member(_) => {
+                let orphan = find_generated(view, &owner.subject, &entry.name);
+                if orphan.is_none() {
+                    generate(view, &self.gates, owner, entry, replaces, pass, plan);
+                }
+                return orphan.map(|claim| Arc::clone(&claim.meta.key.name));
             }
-            None => generate(view, &self.gates, owner, entry, replaces, pass, plan),
-        }
+        };
+        refuse(&owner.subject, entry, refusal, plan);
+        None
     }
 
     fn plan_reservations(

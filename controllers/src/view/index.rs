@@ -28,10 +28,10 @@ impl<K: Ord + Clone> Index<K> {
     }
 
     /// The objects that point at `key`, in order.
-    pub fn get(&self, key: &K) -> impl Iterator<Item = &ObjectKey> {
+    pub fn get(&self, key: K) -> impl Iterator<Item = &ObjectKey> {
         self.entries
             .range((key.clone(), self.least.clone())..)
-            .take_while(move |(k, _)| k == key)
+            .take_while(move |(k, _)| *k == key)
             .map(|(_, object)| object)
     }
 }
@@ -47,8 +47,8 @@ mod tests {
             index.insert(key, &ObjectKey::new("ns", name));
         }
         index.remove("b", &ObjectKey::new("ns", "3"));
-        let found: Vec<_> = index.get(&"b").map(ToString::to_string).collect();
+        let found: Vec<_> = index.get("b").map(ToString::to_string).collect();
         assert_eq!(found, ["ns/2"]);
-        assert_eq!(index.get(&"bb").count(), 0);
+        assert_eq!(index.get("bb").count(), 0);
     }
 }

@@ -59,10 +59,11 @@ pub struct Indexes {
     pub groups_by_claim: Index<ObjectKey>,
     /// PodGroups by the templates that their entries name.
     pub groups_by_template: Index<ObjectKey>,
-    /// Claims by the uid of their controller owner, if it is a Pod or a PodGroup.
-    pub claims_by_owner: Index<Uid>,
-    /// Claims by the uids in `status.reservedFor`.
-    pub claims_by_consumer: Index<Uid>,
+    /// Claims by namespace and uid of their controller owner, if it is a Pod or a PodGroup. The namespace counts:
+    /// an owner reference across namespaces is a forgery.
+    pub claims_by_owner: Index<ObjectKey>,
+    /// Claims by namespace and the uids in `status.reservedFor`.
+    pub claims_by_consumer: Index<ObjectKey>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
 }
 
@@ -139,9 +140,9 @@ impl View {
 
     /// A GET returned the object: what it shows needs no confirmation by the watch.
     pub fn found<T: Tracked>(&mut self, object: T, now: Elapsed) -> Option<Change> {
-        let (key, version) = (object.meta().key.clone(), object.meta().resource_version);
+        let key = object.meta().key.clone();
         let change = self.observe(object, Source::Answer, now);
-        T::parts(self).0.confirm(&key, version, now);
+        T::parts(self).0.confirm(&key, now);
         change
     }
 
@@ -189,6 +190,11 @@ impl View {
     /// True while nobody knows whether the owner's claim was created.
     pub fn create_is_doubtful(&self, namespace: &str, owner: &Uid) -> bool {
         self.doubtful.get(namespace).is_some_and(|owners| owners.contains_key(owner))
+    }
+
+    /// True while any create request in the namespace is in doubt.
+    pub fn has_doubts(&self, namespace: &str) -> bool {
+        self.doubtful.contains_key(namespace)
     }
 
     /// A live list of the namespace's claims, begun at `began`, has been observed: doubts from before it are
@@ -355,10 +361,10 @@ impl Tracked for Claim {
     fn index(&self, indexes: &mut Indexes) {
         let key = &self.meta.key;
         if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.insert(owner.clone(), key);
+            indexes.claims_by_owner.insert(key.sibling(owner), key);
         }
         for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.insert(consumer.uid.clone(), key);
+            indexes.claims_by_consumer.insert(key.sibling(&consumer.uid), key);
         }
         let count = indexes.claim_counts.entry(labels(self)).or_default();
         *count = count.saturating_add(1);
@@ -367,10 +373,10 @@ impl Tracked for Claim {
     fn unindex(&self, indexes: &mut Indexes) {
         let key = &self.meta.key;
         if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.remove(owner.clone(), key);
+            indexes.claims_by_owner.remove(key.sibling(owner), key);
         }
         for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.remove(consumer.uid.clone(), key);
+            indexes.claims_by_consumer.remove(key.sibling(&consumer.uid), key);
         }
         if let Some(count) = indexes.claim_counts.get_mut(&labels(self)) {
             *count = count.saturating_sub(1);

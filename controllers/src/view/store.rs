@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use dra_api::{Object, ObjectKey, ResourceVersion, Uid};
+use dra_api::{Object, ObjectKey, Uid};
 
 use crate::Elapsed;
 
@@ -29,18 +29,24 @@ pub enum Source {
 #[derive(Debug)]
 struct Entry<T> {
     object: Box<T>,
-    /// When our own request last showed this state; zero if only the watch did.
-    answered: Elapsed,
-    /// True until the watch has shown this state or a later one.
-    awaited: bool,
     /// The (re)list in which the watch last showed the key.
     list: u32,
+}
+
+/// The state in the store came from the answer to one of our requests; the watch has not shown it yet.
+#[derive(Debug)]
+struct Answer {
+    at: Elapsed,
+    /// True for the answer to a write, false once a GET has shown the same.
+    awaited: bool,
 }
 
 /// The objects of one kind.
 #[derive(Debug)]
 pub struct Store<T> {
     entries: BTreeMap<ObjectKey, Entry<T>>,
+    /// Few at any time: most keys are known from the watch.
+    answers: BTreeMap<ObjectKey, Answer>,
     /// Uids that the API server said are gone before the watch did.
     tombstones: BTreeMap<Uid, Elapsed>,
     /// Keys that a GET did not find, and when.
@@ -56,6 +62,7 @@ impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
+            answers: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             absent: BTreeMap::new(),
             deleted: (VecDeque::new(), BTreeSet::new()),
@@ -113,45 +120,50 @@ impl<T: Object> Store<T> {
 
     /// Keys of objects that our own requests showed more than [`UNCONFIRMED_FOR`] ago and the watch did not.
     pub fn overdue(&self, now: Elapsed) -> Vec<ObjectKey> {
-        self.entries
+        self.answers
             .iter()
-            .filter(|(_, e)| e.awaited && now.saturating_sub(e.answered) >= UNCONFIRMED_FOR)
+            .filter(|(_, a)| a.awaited && now.saturating_sub(a.at) >= UNCONFIRMED_FOR)
             .map(|(key, _)| key.clone())
             .collect()
     }
 
     pub(super) fn observe(&mut self, object: T, source: Source, now: Elapsed) -> Outcome<T> {
         let meta = object.meta();
-        if self.tombstones.contains_key(&meta.uid) {
+        // An answer may arrive after the watch has shown the end of the object.
+        if self.tombstones.contains_key(&meta.uid)
+            || (source == Source::Answer && self.was_deleted(&meta.uid))
+        {
             return Outcome::Same;
         }
-        self.absent.remove(&meta.key);
-        let (awaited, answered) = match source {
-            Source::Watch => (false, Elapsed::ZERO),
-            Source::Answer => (true, now),
-        };
-        let list = self.list;
-        let Some(entry) = self.entries.get_mut(&meta.key) else {
-            self.entries
-                .insert(meta.key.clone(), Entry { object: Box::new(object), answered, awaited, list });
+        let key = meta.key.clone();
+        let seen = meta.resource_version;
+        self.absent.remove(&key);
+        let Some(entry) = self.entries.get_mut(&key) else {
+            if source == Source::Answer {
+                self.answers.insert(key.clone(), Answer { at: now, awaited: true });
+            }
+            self.entries.insert(key, Entry { object: Box::new(object), list: self.list });
             return Outcome::Stored(None);
         };
         if source == Source::Watch {
-            entry.list = list;
+            entry.list = self.list;
         }
-        let (known, seen) = (entry.object.meta().resource_version, meta.resource_version);
+        let known = entry.object.meta().resource_version;
         if seen < known {
             return Outcome::Same;
         }
-        if seen == known {
-            match source {
-                Source::Watch => entry.awaited = false,
-                Source::Answer => entry.answered = now,
+        match source {
+            Source::Watch => {
+                self.answers.remove(&key);
             }
+            Source::Answer if seen > known => {
+                self.answers.insert(key, Answer { at: now, awaited: true });
+            }
+            Source::Answer => {}
+        }
+        if seen == known {
             return Outcome::Same;
         }
-        entry.awaited = awaited;
-        entry.answered = answered;
         let old = std::mem::replace(&mut entry.object, Box::new(object));
         if old.meta().uid != entry.object.meta().uid {
             self.remember_deleted(old.meta().uid.clone());
@@ -159,13 +171,10 @@ impl<T: Object> Store<T> {
         Outcome::Stored(Some(old))
     }
 
-    /// A GET confirmed what we wrote: it counts as shown by the watch.
-    pub(super) fn confirm(&mut self, key: &ObjectKey, resource_version: ResourceVersion, now: Elapsed) {
-        if let Some(entry) = self.entries.get_mut(key)
-            && entry.object.meta().resource_version <= resource_version
-        {
-            entry.awaited = false;
-            entry.answered = now;
+    /// A GET showed the key: what is known of it needs no confirmation by the watch.
+    pub(super) fn confirm(&mut self, key: &ObjectKey, now: Elapsed) {
+        if let Some(answer) = self.answers.get_mut(key) {
+            *answer = Answer { at: now, awaited: false };
         }
     }
 
@@ -209,7 +218,7 @@ impl<T: Object> Store<T> {
         let lacking: Vec<_> = self
             .entries
             .iter()
-            .filter(|(_, e)| e.list != list && (e.answered.is_zero() || e.answered < began))
+            .filter(|(key, e)| e.list != list && self.answers.get(key).is_none_or(|a| a.at < began))
             .map(|(key, e)| (key.clone(), e.object.meta().uid.clone()))
             .collect();
         lacking.into_iter().filter_map(|(key, uid)| self.take(&key, &uid).map(|o| (key, o))).collect()
@@ -225,6 +234,7 @@ impl<T: Object> Store<T> {
         if self.entries.get(key)?.object.meta().uid != *uid {
             return None;
         }
+        self.answers.remove(key);
         self.entries.remove(key).map(|e| e.object)
     }
 
@@ -238,5 +248,115 @@ impl<T: Object> Store<T> {
                 set.remove(&oldest);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dra_api::Pod;
+
+    fn pod(uid: &str, version: u64) -> Pod {
+        Pod::decode(&format!(
+            r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"{uid}","resourceVersion":"{version}"}},"spec":{{}}}}"#
+        ))
+        .unwrap()
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::new("ns", "p")
+    }
+
+    fn at(seconds: u64) -> Elapsed {
+        Elapsed::from_secs(seconds)
+    }
+
+    fn version(store: &Store<Pod>) -> Option<u64> {
+        store.get(&key()).map(|p| p.meta.resource_version.0)
+    }
+
+    #[test]
+    fn a_lagging_watch_never_turns_back_what_we_wrote() {
+        let mut store = Store::default();
+        store.observe(pod("u", 1), Source::Watch, at(0));
+        store.observe(pod("u", 5), Source::Answer, at(1));
+        store.observe(pod("u", 3), Source::Watch, at(2));
+        assert_eq!(version(&store), Some(5));
+        assert_eq!(store.overdue(at(31)).len(), 1, "the watch has not shown version 5 yet");
+        store.observe(pod("u", 5), Source::Watch, at(31));
+        assert!(store.overdue(at(100)).is_empty());
+    }
+
+    #[test]
+    fn an_answer_after_the_end_does_not_bring_the_object_back() {
+        let mut store = Store::default();
+        store.observe(pod("u", 1), Source::Watch, at(0));
+        store.deleted(&key(), &"u".into());
+        store.observe(pod("u", 2), Source::Answer, at(1));
+        assert_eq!(version(&store), None);
+    }
+
+    #[test]
+    fn a_watch_that_lags_behind_our_delete_does_not_bring_the_object_back() {
+        let mut store = Store::default();
+        store.observe(pod("u", 1), Source::Watch, at(0));
+        store.gone(&key(), &"u".into(), at(1));
+        store.observe(pod("u", 2), Source::Watch, at(2));
+        assert_eq!(version(&store), None);
+        store.observe(pod("u2", 9), Source::Watch, at(3));
+        assert_eq!(version(&store), Some(9), "a new object of that name is another matter");
+    }
+
+    #[test]
+    fn a_relist_removes_what_it_lacks_except_what_was_written_after_it_began() {
+        let mut store = Store::default();
+        store.observe(pod("u", 1), Source::Watch, at(0));
+        store.list_begins(at(10));
+        store.observe(pod("u", 4), Source::Answer, at(11));
+        assert!(store.list_ends().is_empty());
+        store.list_begins(at(20));
+        assert_eq!(store.list_ends().len(), 1);
+        assert!(store.was_deleted(&"u".into()));
+    }
+
+    #[test]
+    fn a_relist_keeps_what_it_shows_and_what_it_shows_unreadably() {
+        let mut store = Store::default();
+        store.observe(pod("u", 1), Source::Watch, at(0));
+        store.list_begins(at(10));
+        store.observe(pod("u", 1), Source::Watch, at(11));
+        assert!(store.list_ends().is_empty());
+        store.list_begins(at(20));
+        store.unreadable(&key());
+        assert!(store.list_ends().is_empty());
+    }
+
+    #[test]
+    fn a_new_uid_under_the_old_name_ends_the_old_object() {
+        let mut store = Store::default();
+        store.observe(pod("u1", 1), Source::Watch, at(0));
+        assert!(matches!(store.observe(pod("u2", 2), Source::Watch, at(1)), Outcome::Stored(Some(_))));
+        assert!(store.was_deleted(&"u1".into()));
+    }
+
+    #[test]
+    fn a_lookup_that_found_nothing_is_trusted_for_a_while_only() {
+        let mut store = Store::<Pod>::default();
+        store.not_found(&key(), at(0));
+        assert!(store.is_absent(&key(), at(29)));
+        assert!(!store.is_absent(&key(), at(30)));
+        store.observe(pod("u", 1), Source::Watch, at(5));
+        assert!(!store.is_absent(&key(), at(6)));
+    }
+
+    #[test]
+    fn remembered_uids_are_bounded() {
+        let mut store = Store::<Pod>::default();
+        for n in 0..REMEMBERED_UIDS + 5 {
+            store.deleted(&key(), &format!("u{n}").into());
+        }
+        assert!(!store.was_deleted(&"u0".into()));
+        assert!(store.was_deleted(&format!("u{}", REMEMBERED_UIDS + 4).into()));
+        assert_eq!(store.deleted.1.len(), REMEMBERED_UIDS);
     }
 }

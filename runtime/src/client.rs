@@ -1,0 +1,113 @@
+//! The API client: where the cluster is, how requests are limited, what is corrected on the way.
+
+use std::{path::Path, time::Duration};
+
+use http::{Request, Uri};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tower::util::MapRequestLayer;
+
+use crate::limit::RateLimit;
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig cannot be read or is not one.
+    #[error(
+        "cannot load the kubeconfig {path}: check that the file exists, is readable and has a current context"
+    )]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// What went wrong.
+        #[source]
+        source: kube::config::KubeconfigError,
+    },
+    /// No kubeconfig was given and this is no Pod.
+    #[error(
+        "no --kubeconfig was given and the in-cluster configuration is not there: run in a Pod with a ServiceAccount, or pass --kubeconfig"
+    )]
+    InCluster(#[source] kube::config::InClusterError),
+    /// The configuration cannot be used.
+    #[error("cannot build an API client from the configuration")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// A client for the cluster of the kubeconfig, or of the Pod that this runs in.
+///
+/// # Errors
+/// When there is no usable configuration. The API server itself is not contacted.
+pub async fn connect(kubeconfig: Option<&Path>, limit: Option<RateLimit>) -> Result<Client, ConnectError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let failed = |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
+            let file = Kubeconfig::read_from(path).map_err(failed)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)?
+        }
+        None => Config::incluster().map_err(ConnectError::InCluster)?,
+    };
+    // kube would repeat a POST up to 15 times by itself; retries are the queue's business.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(10));
+    let builder = ClientBuilder::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)))?;
+    let consistent = MapRequestLayer::new(consistent_initial_list);
+    Ok(match limit {
+        Some(limit) => builder.with_layer(&limit).with_layer(&consistent).build(),
+        None => builder.with_layer(&consistent).build(),
+    })
+}
+
+/// kube starts a streaming list at resourceVersion 0, which an API server may answer from a cache that is
+/// behind. A controller that starts from such a list would create again what its predecessor has just created.
+/// Without a resourceVersion the list is consistent, as client-go asks for it.
+pub fn consistent_initial_list(mut request: Request<Body>) -> Request<Body> {
+    let uri = request.uri();
+    let Some(query) = uri.query().filter(|q| q.contains("sendInitialEvents=true")) else { return request };
+    let kept: Vec<&str> = query.split('&').filter(|p| *p != "resourceVersion=0").collect();
+    let corrected = format!("{}?{}", uri.path(), kept.join("&"));
+    let mut parts = uri.clone().into_parts();
+    if let Ok(path) = corrected.parse() {
+        parts.path_and_query = Some(path);
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn corrected(uri: &str) -> String {
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        consistent_initial_list(request).uri().to_string()
+    }
+
+    #[test]
+    fn a_streaming_list_asks_for_a_consistent_state() {
+        let uri = "/api/v1/pods?&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0";
+        assert_eq!(
+            corrected(uri),
+            "/api/v1/pods?&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        );
+    }
+
+    #[test]
+    fn other_requests_pass_unchanged() {
+        for uri in
+            ["/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=true&resourceVersion=07", "/healthz"]
+        {
+            assert_eq!(corrected(uri), uri);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named() {
+        let error = connect(Some(Path::new("/nowhere/kubeconfig")), None).await.err().unwrap();
+        assert!(error.to_string().contains("/nowhere/kubeconfig"), "{error}");
+    }
+}

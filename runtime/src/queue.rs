@@ -1,0 +1,488 @@
+//! A work queue of keys: each key waits once, is worked on by one worker at a time, and comes back later when
+//! its work failed or asked for it. Same semantics and metric names as client-go's.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::Display,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, core::Collector,
+};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::clock::{Chance, exponential};
+
+/// Delay after the first failure of a key.
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+/// Longest delay between two attempts at a key.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// What becomes of a key after work on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, until an event brings it back.
+    Settled,
+    /// It failed: again after its exponential delay, at the earliest after this time (what the API server asked
+    /// for).
+    Retry(Duration),
+}
+
+/// Metrics of one queue, under the names that every Kubernetes controller uses.
+#[derive(Clone, Debug)]
+pub struct QueueMetrics {
+    depth: IntGauge,
+    adds: IntCounter,
+    retries: IntCounter,
+    panics: IntCounter,
+    waited: Histogram,
+    worked: Histogram,
+    unfinished: Gauge,
+    longest: Gauge,
+}
+
+impl QueueMetrics {
+    /// Metrics of the queue called `name`, registered in `registry`.
+    ///
+    /// # Errors
+    /// When they are registered already.
+    pub fn new(registry: &Registry, name: &str) -> Result<Self, prometheus::Error> {
+        let opts = |metric: &str, help: &str| Opts::new(format!("workqueue_{metric}"), help);
+        let depth = IntGaugeVec::new(opts("depth", "Current depth of workqueue"), &["name"])?;
+        let adds =
+            IntCounterVec::new(opts("adds_total", "Total number of adds handled by workqueue"), &["name"])?;
+        let retries = IntCounterVec::new(
+            opts("retries_total", "Total number of retries handled by workqueue"),
+            &["name"],
+        )?;
+        let panics = IntCounterVec::new(
+            opts("panics_total", "Number of times that work on a key panicked; the key was retried"),
+            &["name"],
+        )?;
+        let unfinished = prometheus::GaugeVec::new(
+            opts(
+                "unfinished_work_seconds",
+                "How many seconds of work has been done that is in progress and hasn't been observed by \
+                 work_duration. Large values indicate stuck threads.",
+            ),
+            &["name"],
+        )?;
+        let longest = prometheus::GaugeVec::new(
+            opts(
+                "longest_running_processor_seconds",
+                "How many seconds has the longest running processor for workqueue been running.",
+            ),
+            &["name"],
+        )?;
+        let histogram = |metric: &str, help: &str| {
+            let buckets = prometheus::exponential_buckets(1e-8, 10.0, 10)?;
+            HistogramVec::new(
+                HistogramOpts::new(format!("workqueue_{metric}"), help).buckets(buckets),
+                &["name"],
+            )
+        };
+        let waited = histogram(
+            "queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested.",
+        )?;
+        let worked = histogram(
+            "work_duration_seconds",
+            "How long in seconds processing an item from workqueue takes.",
+        )?;
+        let all: [Box<dyn Collector>; 8] = [
+            Box::new(depth.clone()),
+            Box::new(adds.clone()),
+            Box::new(retries.clone()),
+            Box::new(panics.clone()),
+            Box::new(unfinished.clone()),
+            Box::new(longest.clone()),
+            Box::new(waited.clone()),
+            Box::new(worked.clone()),
+        ];
+        for collector in all {
+            registry.register(collector)?;
+        }
+        Ok(Self {
+            depth: depth.with_label_values(&[name]),
+            adds: adds.with_label_values(&[name]),
+            retries: retries.with_label_values(&[name]),
+            panics: panics.with_label_values(&[name]),
+            waited: waited.with_label_values(&[name]),
+            worked: worked.with_label_values(&[name]),
+            unfinished: unfinished.with_label_values(&[name]),
+            longest: longest.with_label_values(&[name]),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct State<K> {
+    /// Keys that a worker may take, oldest first.
+    ready: VecDeque<K>,
+    /// Keys to be worked on, and since when; a key in work may be here too.
+    dirty: BTreeMap<K, Instant>,
+    working: BTreeMap<K, Instant>,
+    failures: BTreeMap<K, u32>,
+    /// Keys that come back by themselves.
+    delayed: BTreeMap<K, Instant>,
+    by_time: BTreeMap<(Instant, K), ()>,
+    closed: bool,
+}
+
+/// A queue of keys.
+#[derive(Debug)]
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    ready: Notify,
+    timer: Notify,
+    chance: Arc<Chance>,
+    metrics: QueueMetrics,
+}
+
+impl<K: Ord + Clone + Display> Queue<K> {
+    /// An empty queue.
+    pub fn new(metrics: QueueMetrics, chance: Arc<Chance>) -> Self {
+        Self {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                dirty: BTreeMap::new(),
+                working: BTreeMap::new(),
+                failures: BTreeMap::new(),
+                delayed: BTreeMap::new(),
+                by_time: BTreeMap::new(),
+                closed: false,
+            }),
+            ready: Notify::new(),
+            timer: Notify::new(),
+            chance,
+            metrics,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        // Every change of the state is complete before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a key, unless it waits already. A key in work waits until that work is done.
+    pub fn add(&self, key: K) {
+        let mut state = self.state();
+        self.add_locked(&mut state, key);
+    }
+
+    fn add_locked(&self, state: &mut State<K>, key: K) {
+        if state.closed || state.dirty.contains_key(&key) {
+            return;
+        }
+        self.metrics.adds.inc();
+        state.dirty.insert(key.clone(), Instant::now());
+        if !state.working.contains_key(&key) {
+            state.ready.push_back(key);
+            self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
+            self.ready.notify_one();
+        }
+    }
+
+    /// The next key, or nothing once the queue is closed.
+    async fn take(&self) -> Option<K> {
+        loop {
+            let notified = self.ready.notified();
+            {
+                let mut state = self.state();
+                if state.closed {
+                    return None;
+                }
+                if let Some(key) = state.ready.pop_front() {
+                    self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
+                    let now = Instant::now();
+                    if let Some(since) = state.dirty.remove(&key) {
+                        self.metrics.waited.observe((now - since).as_secs_f64());
+                    }
+                    state.working.insert(key.clone(), now);
+                    if !state.ready.is_empty() {
+                        // A permit of `notify_one` is lost when its waiter finds the key taken by another.
+                        self.ready.notify_one();
+                    }
+                    return Some(key);
+                }
+            }
+            notified.await;
+        }
+    }
+
+    fn finish(&self, key: K, next: Next) {
+        let mut state = self.state();
+        let now = Instant::now();
+        if let Some(since) = state.working.remove(&key) {
+            self.metrics.worked.observe((now - since).as_secs_f64());
+        }
+        if let Some(at) = state.delayed.remove(&key) {
+            state.by_time.remove(&(at, key.clone()));
+        }
+        match next {
+            Next::Settled => {
+                state.failures.remove(&key);
+            }
+            Next::Retry(at_least) if !state.closed => {
+                let failures = state.failures.entry(key.clone()).or_default();
+                *failures = failures.saturating_add(1);
+                self.metrics.retries.inc();
+                let delay = self.chance.jitter(exponential(FIRST_RETRY, LONGEST_RETRY, *failures));
+                let at = now + delay.max(at_least);
+                state.delayed.insert(key.clone(), at);
+                state.by_time.insert((at, key.clone()), ());
+                self.timer.notify_one();
+            }
+            Next::Retry(_) => {}
+        }
+        if state.dirty.contains_key(&key) {
+            state.ready.push_back(key);
+            self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
+            self.ready.notify_one();
+        }
+    }
+
+    /// Moves delayed keys to the queue when their time has come; ends when the queue is closed. Run it beside
+    /// the workers.
+    pub async fn run_timer(&self) {
+        loop {
+            let notified = self.timer.notified();
+            let first = {
+                let mut state = self.state();
+                if state.closed {
+                    return;
+                }
+                let now = Instant::now();
+                loop {
+                    let Some((at, key)) = state.by_time.first_key_value().map(|(k, ())| k.clone()) else {
+                        break None;
+                    };
+                    if at > now {
+                        break Some(at);
+                    }
+                    state.by_time.remove(&(at, key.clone()));
+                    state.delayed.remove(&key);
+                    self.add_locked(&mut state, key);
+                }
+            };
+            match first {
+                Some(at) => {
+                    tokio::select! {
+                        () = notified => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+                None => notified.await,
+            }
+        }
+    }
+
+    /// Works on keys one after the other until the queue is closed. A panic in `work` is logged, and its key
+    /// retried like any other failure. Any number of workers may run on one queue.
+    pub async fn run_worker<F, Fut>(&self, work: F)
+    where
+        F: Fn(K) -> Fut,
+        Fut: Future<Output = Next>,
+    {
+        while let Some(key) = self.take().await {
+            // The closure itself may panic too, before there is a future.
+            let attempt = AssertUnwindSafe(async { work(key.clone()).await }).catch_unwind().await;
+            let next = attempt.unwrap_or_else(|panic| {
+                self.metrics.panics.inc();
+                tracing::error!(%key, panic = panic_text(&*panic), "work on a key panicked; it is retried");
+                Next::Retry(Duration::ZERO)
+            });
+            self.finish(key, next);
+        }
+    }
+
+    /// Closes the queue: workers end after the key that they work on, waiting keys are dropped.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.ready.notify_waiters();
+        self.ready.notify_one();
+        self.timer.notify_waiters();
+        self.timer.notify_one();
+    }
+
+    /// True when nothing waits, nothing is in work and nothing comes back by itself.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.dirty.is_empty() && state.working.is_empty() && state.delayed.is_empty()
+    }
+
+    /// Brings the gauges that depend on the time up to date; call it before a scrape.
+    pub fn refresh_metrics(&self) {
+        let state = self.state();
+        let now = Instant::now();
+        let running = state.working.values().map(|since| (now - *since).as_secs_f64());
+        self.metrics.unfinished.set(running.clone().sum());
+        self.metrics.longest.set(running.fold(0.0, f64::max));
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no text)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn queue() -> Arc<Queue<String>> {
+        let registry = Registry::new();
+        let metrics = QueueMetrics::new(&registry, "test").unwrap();
+        Arc::new(Queue::new(metrics, Arc::new(Chance::seeded(1))))
+    }
+
+    /// Runs workers until the queue is idle; returns the keys in the order of their attempts.
+    async fn run(queue: &Arc<Queue<String>>, workers: usize, work: fn(&str, usize) -> Next) -> Vec<String> {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..workers {
+            let (queue, seen) = (Arc::clone(queue), Arc::clone(&seen));
+            tasks.spawn(async move {
+                queue
+                    .run_worker(|key| {
+                        let attempt = {
+                            let mut seen = seen.lock().unwrap();
+                            seen.push(key.clone());
+                            seen.iter().filter(|k| **k == key).count()
+                        };
+                        async move {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            work(&key, attempt)
+                        }
+                    })
+                    .await;
+            });
+        }
+        let timer = tokio::spawn({
+            let queue = Arc::clone(queue);
+            async move { queue.run_timer().await }
+        });
+        while !queue.is_idle() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        queue.close();
+        while tasks.join_next().await.is_some() {}
+        timer.await.unwrap();
+        Arc::try_unwrap(seen).unwrap().into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_twice_is_worked_on_once() {
+        let queue = queue();
+        queue.add("a".into());
+        queue.add("b".into());
+        queue.add("a".into());
+        assert_eq!(run(&queue, 3, |_, _| Next::Settled).await, ["a", "b"]);
+        assert_eq!(queue.metrics.adds.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_during_its_work_is_worked_on_again_but_never_twice_at_once() {
+        let queue = queue();
+        static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+        queue.add("a".into());
+        let worker = |queue: Arc<Queue<String>>| async move {
+            let inner = Arc::clone(&queue);
+            queue
+                .run_worker(move |_| {
+                    let queue = Arc::clone(&inner);
+                    async move {
+                        assert_eq!(AT_ONCE.fetch_add(1, Ordering::SeqCst), 0);
+                        if queue.metrics.adds.get() < 3 {
+                            queue.add("a".into());
+                        }
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        AT_ONCE.fetch_sub(1, Ordering::SeqCst);
+                        Next::Settled
+                    }
+                })
+                .await;
+        };
+        let tasks = [tokio::spawn(worker(Arc::clone(&queue))), tokio::spawn(worker(Arc::clone(&queue)))];
+        while !queue.is_idle() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        queue.close();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(queue.metrics.adds.get(), 3);
+        assert_eq!(queue.metrics.panics.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_come_back_with_growing_delays_and_success_forgets_them() {
+        let queue = queue();
+        queue.add("a".into());
+        let start = Instant::now();
+        let seen =
+            run(&queue, 1, |_, n| if n < 6 { Next::Retry(Duration::ZERO) } else { Next::Settled }).await;
+        assert_eq!(seen.len(), 6);
+        // Delays of 5, 10, 20, 40 and 80 ms, each between half and whole.
+        let took = start.elapsed();
+        assert!((Duration::from_millis(77)..Duration::from_millis(200)).contains(&took), "{took:?}");
+        assert!(queue.state().failures.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_api_servers_retry_after_is_respected() {
+        let queue = queue();
+        queue.add("a".into());
+        let start = Instant::now();
+        run(&queue, 1, |_, n| if n == 1 { Next::Retry(Duration::from_secs(7)) } else { Next::Settled }).await;
+        assert!(start.elapsed() >= Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_in_one_key_never_stops_the_others() {
+        let queue = queue();
+        for key in ["bad", "a", "b"] {
+            queue.add(key.into());
+        }
+        let seen = run(&queue, 1, |key, n| {
+            assert!(!(key == "bad" && n == 1), "bad key");
+            Next::Settled
+        })
+        .await;
+        assert_eq!(seen, ["bad", "a", "b", "bad"]);
+        assert_eq!(queue.metrics.panics.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_workers_take_all_keys() {
+        let queue = queue();
+        for n in 0..500 {
+            queue.add(format!("k{n:03}"));
+        }
+        assert_eq!(run(&queue, 50, |_, _| Next::Settled).await.len(), 500);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_queue_takes_nothing_and_lets_its_workers_end() {
+        let queue = queue();
+        let worker = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.run_worker(|_| async { Next::Settled }).await }
+        });
+        tokio::task::yield_now().await;
+        queue.close();
+        worker.await.unwrap();
+        queue.add("late".into());
+        assert!(queue.is_idle());
+    }
+}
