@@ -301,7 +301,6 @@ fn a_claim_in_another_namespace_does_not_stand_for_the_groups() {
 /// Rows 33 and 34 where the stranger goes further and names our object as its owner: owners are looked for in
 /// their own namespace only (§1.2, §2.3), so that nobody can reach into another namespace with a uid.
 #[test]
-#[ignore = "BUG: claims of another namespace are adopted by owner uid (planner-bugs.md 1)"]
 fn a_claim_in_another_namespace_cannot_claim_our_pod_as_its_owner() {
     let mut w = World::default();
     let uid = w.put(test_pod());

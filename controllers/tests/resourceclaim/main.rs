@@ -14,4 +14,5 @@ mod checklist_release;
 mod defects;
 mod event_handlers;
 mod library;
+mod reports;
 mod view;

@@ -59,7 +59,6 @@ fn an_answer_that_the_watch_overtook_changes_nothing() {
 /// DESIGN: the expected object is held "until the watch shows that uid …, its deletion": a deletion that the watch
 /// showed before the answer was stored counts too.
 #[test]
-#[ignore = "BUG: an answer that arrives after the watch's deletion revives the object (planner-bugs.md 4)"]
 fn an_answer_does_not_revive_what_the_watch_has_shown_to_be_deleted() {
     let mut view = View::default();
     view.observe(claim("u", 5), Source::Watch, T0);
