@@ -341,6 +341,12 @@ impl Driver {
         self.delayed.values().min().copied()
     }
 
+    /// The requests that were to fail no longer do.
+    pub(crate) fn mend(&mut self) {
+        self.faults.clear();
+        self.late_answers = false;
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.ready.is_empty()
     }
@@ -370,6 +376,7 @@ impl Driver {
                 if let Some(meddle) = &mut self.meddle {
                     meddle(server, action);
                 }
+                super::guards::check(server, action);
                 self.log.push(action.to_string());
                 let outcome = self.carry_out(server, action);
                 match (&outcome, action) {

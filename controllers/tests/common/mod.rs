@@ -2,6 +2,7 @@
 //! driver that does what the executor does, a virtual clock, and the people and controllers around it.
 
 pub(crate) mod driver;
+pub(crate) mod guards;
 pub(crate) mod objects;
 pub(crate) mod server;
 
@@ -205,7 +206,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until nothing is queued, delayed or on its way (at most an hour).
+    /// Lets time pass until nothing is queued, delayed or on its way.
     pub(crate) fn settle(&mut self) {
         let end = self.server.now + Duration::from_secs(3600);
         while self.server.now < end {
@@ -223,6 +224,7 @@ impl World {
             let wait = next.saturating_sub(self.server.now);
             self.run_for(wait);
         }
+        panic!("no rest within an hour: {:#?}", self.driver.log.iter().rev().take(20).collect::<Vec<_>>());
     }
 
     // What people and other controllers do.
@@ -281,7 +283,11 @@ impl World {
         }
         let group = object["spec"]["schedulingGroup"]["podGroupName"]
             .as_str()
-            .and_then(|name| self.get(Kind::PodGroup, name));
+            .map(|name| self.get(Kind::PodGroup, name));
+        if group == Some(None) {
+            return false;
+        }
+        let group = group.flatten();
         let recorded = statuses(&object);
         let mut reserve = Vec::new();
         for entry in items(&object["spec"]["resourceClaims"]) {
@@ -362,7 +368,7 @@ impl World {
     /// Claims whose controller owner has this uid, by entry and name.
     pub(crate) fn claims_of(&self, uid: &str) -> BTreeMap<String, Vec<String>> {
         let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for claim in self.server.list(Kind::Claim) {
+        for claim in self.server.owned(uid) {
             if claim["metadata"]["namespace"] != NS {
                 continue;
             }

@@ -80,6 +80,8 @@ pub(crate) struct Server {
     /// False while the PodGroup API is not served.
     pub(crate) pod_groups_served: bool,
     objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
+    /// Generated claims by the uid of their owner; those that are gone are left out when they are asked for.
+    owned: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// Status entries that our field manager owns, by the owner's uid.
     applied: BTreeMap<String, BTreeSet<String>>,
     watches: BTreeMap<Kind, VecDeque<Event>>,
@@ -197,6 +199,9 @@ impl Server {
         if last {
             self.objects.remove(&(kind, key_of(&object)));
         } else {
+            for owner in items(&meta["ownerReferences"]) {
+                self.owned.entry(text(owner, "uid").to_owned()).or_default().insert(key_of(&object));
+            }
             self.objects.insert((kind, key_of(&object)), Arc::clone(&object));
         }
         self.announce(kind, last, Arc::clone(&object));
@@ -253,6 +258,12 @@ impl Server {
 
     pub(crate) fn list(&self, kind: Kind) -> Vec<Arc<Value>> {
         self.objects.iter().filter(|((k, _), _)| *k == kind).map(|(_, o)| Arc::clone(o)).collect()
+    }
+
+    /// Claims that name this uid as an owner.
+    pub(crate) fn owned(&self, uid: &str) -> Vec<Arc<Value>> {
+        let keys = self.owned.get(uid).into_iter().flatten();
+        keys.filter_map(|key| self.get(Kind::Claim, key)).collect()
     }
 
     /// A write by anybody, with optional preconditions. A write that changes nothing costs no revision.

@@ -11,6 +11,7 @@ mod common;
 mod checklist_create;
 mod checklist_existing;
 mod checklist_release;
+mod crashes;
 mod defects;
 mod event_handlers;
 mod library;

@@ -188,8 +188,7 @@ fn a_template_annotation_is_not_mixed_between_two_claims_of_one_pod() {
     w.put(other);
     let uid = w.put(pod("p").templated("a", "t").templated("b", "t").templated("c", "other"));
     w.settle();
-    let annotations =
-        |entry: &str| w.claim(&w.only_claim_of(&uid, entry))["metadata"]["annotations"].clone();
+    let annotations = |entry: &str| w.claim(&w.only_claim_of(&uid, entry))["metadata"]["annotations"].clone();
     assert_eq!(annotations("a"), json!({"example.com/color": "red", ANNOTATION: "a"}));
     assert_eq!(annotations("b"), json!({"example.com/color": "red", ANNOTATION: "b"}));
     assert_eq!(annotations("c"), json!({"example.com/size": "big", ANNOTATION: "c"}));
