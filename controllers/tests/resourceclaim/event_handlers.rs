@@ -300,6 +300,27 @@ fn members_are_woken_when_the_groups_claim_appears_after_its_name() {
     assert_eq!(w.recorded(Kind::Pod, "p").get(ENTRY).map(String::as_str), Some("c"));
 }
 
+/// The same at a start: the Pod came while the manager was down.
+#[test]
+#[ignore = "BUG: members are not woken by a group claim that is listed last (planner-bugs.md 2)"]
+fn members_are_served_whichever_list_ends_last_at_a_start() {
+    for order in [
+        [Kind::Template, Kind::PodGroup, Kind::Pod, Kind::Claim],
+        [Kind::Claim, Kind::PodGroup, Kind::Pod, Kind::Template],
+        [Kind::Pod, Kind::Claim, Kind::Template, Kind::PodGroup],
+        [Kind::PodGroup, Kind::Claim, Kind::Template, Kind::Pod],
+    ] {
+        let mut w = World::default();
+        w.put(template(TEMPLATE));
+        w.put(group("g").templated(ENTRY, TEMPLATE));
+        w.settle();
+        w.put(pod("p").templated(ENTRY, TEMPLATE).member_of("g"));
+        w.restart_in(order);
+        w.settle();
+        assert_eq!(w.recorded(Kind::Pod, "p").len(), 1, "{order:?}");
+    }
+}
+
 /// §1.7: a consumer that somebody took off by mistake is put back.
 #[test]
 fn a_pods_reservation_that_somebody_removed_is_put_back() {

@@ -15,5 +15,6 @@ mod crashes;
 mod defects;
 mod event_handlers;
 mod library;
+mod properties;
 mod reports;
 mod view;
