@@ -36,7 +36,7 @@ fn controller(claim: &Value) -> Option<&Value> {
     items(&claim["metadata"]["ownerReferences"]).find(|o| o["controller"] == true)
 }
 
-/// The controller owner's uid, and the entry, of a generated claim.
+/// The controller owner's uid, and the entry, of a generated claim; extended-resource claims have no entry.
 pub(crate) fn made_for(claim: &Value) -> Option<(&str, &str)> {
     let owner = controller(claim)?;
     let group =
@@ -44,7 +44,8 @@ pub(crate) fn made_for(claim: &Value) -> Option<(&str, &str)> {
     if !group && !(owner["apiVersion"] == "v1" && owner["kind"] == "Pod") {
         return None;
     }
-    Some((owner["uid"].as_str()?, claim["metadata"]["annotations"][ANNOTATION].as_str()?))
+    let entry = claim["metadata"]["annotations"][ANNOTATION].as_str();
+    Some((owner["uid"].as_str()?, entry.unwrap_or_default()))
 }
 
 fn holds(server: &Server, claim: &Precondition) -> Option<std::sync::Arc<Value>> {

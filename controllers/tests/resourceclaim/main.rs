@@ -14,6 +14,7 @@ mod checklist_release;
 mod crashes;
 mod defects;
 mod event_handlers;
+mod hazards;
 mod library;
 mod properties;
 mod reports;
