@@ -15,13 +15,13 @@ use crate::Clock;
 /// Events that wait to be written. More than a burst of failures makes, little enough to bound memory.
 const QUEUE: usize = 1024;
 /// The same event within this time continues its series (as in client-go's events package).
-const SERIES: Duration = Duration::from_secs(6 * 60);
+const SERIES: Duration = Duration::from_mins(6);
 /// A series is written again at most this often: at first soon, so that the count is seen to grow, then rarely.
 const FIRST_UPDATE: Duration = Duration::from_secs(10);
-const SLOWEST_UPDATE: Duration = Duration::from_secs(5 * 60);
+const SLOWEST_UPDATE: Duration = Duration::from_mins(5);
 /// New events about one object: so many at once, then one per [`REFILL`] (client-go's spam filter).
 const BURST: u32 = 25;
-const REFILL: Duration = Duration::from_secs(300);
+const REFILL: Duration = Duration::from_mins(5);
 /// Series and objects that are remembered.
 const REMEMBERED: usize = 4096;
 /// Longest note that the API server takes, in bytes.

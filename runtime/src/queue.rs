@@ -2,7 +2,7 @@
 //! its work failed or asked for it. Same semantics and metric names as client-go's.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Display,
     future::Future,
     panic::AssertUnwindSafe,
@@ -22,7 +22,7 @@ use crate::clock::{Chance, exponential};
 /// Delay after the first failure of a key.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 /// Longest delay between two attempts at a key.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
 /// What becomes of a key after work on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ struct State<K> {
     failures: BTreeMap<K, u32>,
     /// Keys that come back by themselves.
     delayed: BTreeMap<K, Instant>,
-    by_time: BTreeMap<(Instant, K), ()>,
+    by_time: BTreeSet<(Instant, K)>,
     closed: bool,
 }
 
@@ -155,7 +155,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
                 working: BTreeMap::new(),
                 failures: BTreeMap::new(),
                 delayed: BTreeMap::new(),
-                by_time: BTreeMap::new(),
+                by_time: BTreeSet::new(),
                 closed: false,
             }),
             ready: Notify::new(),
@@ -236,7 +236,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
                 let delay = self.chance.jitter(exponential(FIRST_RETRY, LONGEST_RETRY, *failures));
                 let at = now + delay.max(at_least);
                 state.delayed.insert(key.clone(), at);
-                state.by_time.insert((at, key.clone()), ());
+                state.by_time.insert((at, key.clone()));
                 self.timer.notify_one();
             }
             Next::Retry(_) => {}
@@ -260,7 +260,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
                 }
                 let now = Instant::now();
                 loop {
-                    let Some((at, key)) = state.by_time.first_key_value().map(|(k, ())| k.clone()) else {
+                    let Some((at, key)) = state.by_time.first().cloned() else {
                         break None;
                     };
                     if at > now {

@@ -210,8 +210,8 @@ fn text(error: &watcher::Error) -> String {
 /// The status code of an error that the API server answered with.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
-        watcher::Error::WatchError(status) => Some(status.code),
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        watcher::Error::WatchError(status)
+        | watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
         _ => None,

@@ -14,6 +14,20 @@ use super::{
 use crate::view::{Change, Delta, View};
 
 impl ResourceClaims {
+    /// Every key that may need work, for the case that the rules themselves have changed: the API server has
+    /// begun to serve PodGroups.
+    pub fn everything(&self, view: &View) -> Vec<Key> {
+        let mut keys = BTreeSet::new();
+        for pod in view.pods.iter() {
+            self.consider_pod(view, pod, &mut keys);
+        }
+        for group in view.pod_groups.iter() {
+            self.consider_group(view, group, &mut keys);
+        }
+        keys.extend(view.claims.iter().map(|claim| Key::Claim(claim.meta.key.clone())));
+        keys.into_iter().collect()
+    }
+
     /// The keys to plan again after `change`, in order and each once.
     pub fn affected(&self, view: &View, change: &Change) -> Vec<Key> {
         let mut keys = BTreeSet::new();
@@ -67,11 +81,7 @@ impl ResourceClaims {
             // Members look at nothing else of a group; five thousand of them need not be woken for a condition.
             return;
         }
-        for member in view.index.pods_by_group.get(delta.key.clone()) {
-            if let Some(pod) = view.pods.get(member) {
-                self.consider_pod(view, pod, keys);
-            }
-        }
+        self.consider_pods(view, view.index.pods_by_group.get(delta.key.clone()), keys);
     }
 
     fn claim_changed(&self, view: &View, delta: &Delta<Claim>, keys: &mut BTreeSet<Key>) {
@@ -84,18 +94,22 @@ impl ResourceClaims {
             && same_for_owners(old, new)
         {
             // Growing reservations concern nobody else; whoever was taken off may need to be put back.
-            for lost in old.reserved_for.iter().filter(|c| c.is_pod() && !new.reserved_for.contains(c)) {
-                if let Some(pod) = view.pods.get(&delta.key.sibling(&lost.name)) {
-                    self.consider_pod(view, pod, keys);
+            for lost in old.reserved_for.iter().filter(|c| !new.reserved_for.contains(c)) {
+                let key = delta.key.sibling(&lost.name);
+                if lost.is_pod() {
+                    self.consider_pods(view, std::iter::once(&key), keys);
+                } else if lost.is_pod_group() {
+                    self.consider_pods(view, view.index.pods_by_group.get(key), keys);
                 }
             }
             return;
         }
-        for key in view.index.pods_by_claim.get(delta.key.clone()) {
-            if let Some(pod) = view.pods.get(key) {
-                self.consider_pod(view, pod, keys);
-            }
+        if let Some(new) = new
+            && old.is_none_or(|old| old.controller != new.controller)
+        {
+            self.consider_owner(view, new, keys);
         }
+        self.consider_pods(view, view.index.pods_by_claim.get(delta.key.clone()), keys);
         for key in view.index.groups_by_claim.get(delta.key.clone()) {
             if let Some(group) = view.pod_groups.get(key) {
                 self.consider_group(view, group, keys);
@@ -107,15 +121,36 @@ impl ResourceClaims {
         if view.templates.get(&delta.key).is_none() {
             return;
         }
-        for key in view.index.pods_by_template.get(delta.key.clone()) {
-            if let Some(pod) = view.pods.get(key) {
-                self.consider_pod(view, pod, keys);
-            }
-        }
+        self.consider_pods(view, view.index.pods_by_template.get(delta.key.clone()), keys);
         for key in view.index.groups_by_template.get(delta.key.clone()) {
             if let Some(group) = view.pod_groups.get(key) {
                 self.consider_group(view, group, keys);
             }
+        }
+    }
+
+    /// A claim has appeared: whoever it was made for may not know of it.
+    fn consider_owner(&self, view: &View, claim: &Claim, keys: &mut BTreeSet<Key>) {
+        if let Some(owner) = claim.pod_owner() {
+            let pod = claim.meta.key.sibling(&owner.name);
+            self.consider_pods(view, std::iter::once(&pod), keys);
+        } else if let Some(owner) = claim.pod_group_owner() {
+            let key = claim.meta.key.sibling(&owner.name);
+            if let Some(group) = view.pod_groups.get(&key) {
+                self.consider_group(view, group, keys);
+            }
+            self.consider_pods(view, view.index.pods_by_group.get(key), keys);
+        }
+    }
+
+    fn consider_pods<'v>(
+        &self,
+        view: &'v View,
+        pods: impl Iterator<Item = &'v ObjectKey>,
+        keys: &mut BTreeSet<Key>,
+    ) {
+        for pod in pods.filter_map(|key| view.pods.get(key)) {
+            self.consider_pod(view, pod, keys);
         }
     }
 

@@ -21,6 +21,10 @@ pub use store::{Source, Store, UNCONFIRMED_FOR};
 
 use crate::Elapsed;
 
+/// How long a create request without an answer is worth asking about: the API server ends every request within
+/// 60 s, and by then the watch has shown what came of it.
+const DOUBT_FOR: Elapsed = Elapsed::from_mins(10);
+
 /// What changed for one object: what stood there before. What stands there now is in the view.
 #[derive(Debug)]
 pub struct Delta<T> {
@@ -131,10 +135,16 @@ impl View {
         Some(removed(key.clone(), old, indexes))
     }
 
-    /// A GET did not find the key.
-    pub fn not_found<T: Tracked>(&mut self, key: &ObjectKey, now: Elapsed) -> Option<Change> {
+    /// A GET did not find the key. `known` is the uid that the view had under it when the GET was sent: only that
+    /// object is gone, not one that has come since.
+    pub fn not_found<T: Tracked>(
+        &mut self,
+        key: &ObjectKey,
+        known: Option<&Uid>,
+        now: Elapsed,
+    ) -> Option<Change> {
         let (store, indexes) = T::parts(self);
-        let old = store.not_found(key, now)?;
+        let old = store.not_found(key, known, now)?;
         Some(removed(key.clone(), old, indexes))
     }
 
@@ -169,6 +179,10 @@ impl View {
         self.pod_groups.forget_old(now);
         self.claims.forget_old(now);
         self.templates.forget_old(now);
+        self.doubtful.retain(|_, owners| {
+            owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
+            !owners.is_empty()
+        });
     }
 
     /// Our own write left the claim without allocation in this state: its finalizer has no purpose any more,

@@ -191,11 +191,20 @@ impl<T: Object> Store<T> {
         Some(old)
     }
 
-    /// A GET did not find the key.
-    pub(super) fn not_found(&mut self, key: &ObjectKey, now: Elapsed) -> Option<Box<T>> {
-        self.absent.insert(key.clone(), now);
-        let uid = self.entries.get(key)?.object.meta().uid.clone();
-        self.gone(key, &uid, now)
+    /// A GET did not find the key; `known` is what stood there when it was sent.
+    pub(super) fn not_found(&mut self, key: &ObjectKey, known: Option<&Uid>, now: Elapsed) -> Option<Box<T>> {
+        match (self.entries.get(key).map(|e| &e.object.meta().uid), known) {
+            (None, _) => {
+                self.absent.insert(key.clone(), now);
+                None
+            }
+            (Some(present), Some(known)) if present == known => {
+                self.absent.insert(key.clone(), now);
+                self.gone(key, known, now)
+            }
+            // Another object has come while the answer was on its way.
+            (Some(_), _) => None,
+        }
     }
 
     /// An object in the list that could not be decoded: whatever is known of it is kept.
@@ -342,11 +351,22 @@ mod tests {
     #[test]
     fn a_lookup_that_found_nothing_is_trusted_for_a_while_only() {
         let mut store = Store::<Pod>::default();
-        store.not_found(&key(), at(0));
+        store.not_found(&key(), None, at(0));
         assert!(store.is_absent(&key(), at(29)));
         assert!(!store.is_absent(&key(), at(30)));
         store.observe(pod("u", 1), Source::Watch, at(5));
         assert!(!store.is_absent(&key(), at(6)));
+    }
+
+    #[test]
+    fn a_lookup_that_found_nothing_says_nothing_about_an_object_that_came_since() {
+        let mut store = Store::<Pod>::default();
+        store.observe(pod("new", 9), Source::Watch, at(1));
+        assert!(store.not_found(&key(), None, at(2)).is_none());
+        assert!(store.not_found(&key(), Some(&"old".into()), at(2)).is_none());
+        assert_eq!(version(&store), Some(9));
+        assert!(store.not_found(&key(), Some(&"new".into()), at(3)).is_some());
+        assert!(store.is_absent(&key(), at(3)));
     }
 
     #[test]

@@ -1,0 +1,56 @@
+# The two commands of the README are `make demo` and `make test`; everything else is for development.
+# Needs Rust (rust-toolchain.toml), Go >= 1.26, make and openssl. Binaries of the control plane are built once from
+# Go modules into $(CACHE) and found there by every later run.
+
+CACHE ?= $(or $(DRACM_CACHE),$(HOME)/.cache/dra-controller-manager)
+export DRACM_CACHE := $(CACHE)
+PROFILE ?= ci
+BIN := $(CURDIR)/target/$(PROFILE)
+export DRACM_BIN ?= $(BIN)/dra-controller-manager
+
+.PHONY: demo test long build control-plane lint unit e2e conformance bench deny clean
+
+## Start a real control plane with our manager, run the examples and print what happened.
+demo: build control-plane
+	cargo build --locked --profile $(PROFILE) -p dra-e2e --bin demo
+	$(BIN)/demo
+
+## Everything, at CI size.
+test: lint unit e2e conformance
+
+## Full counts, benchmarks and what takes hours; results go to docs/.
+long: lint unit
+	DRACM_LONG=1 $(MAKE) e2e conformance
+	$(MAKE) bench
+
+build:
+	cargo build --locked --profile $(PROFILE) -p dra-controller-manager
+
+control-plane:
+	e2e/control-plane/build.sh
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets --profile $(PROFILE) -- -D warnings
+
+unit:
+	cargo test --locked --profile $(PROFILE) --workspace --exclude dra-e2e
+
+e2e: build control-plane
+	cargo test --locked --profile $(PROFILE) -p dra-e2e
+
+## The upstream integration tests against our binary.
+conformance: build control-plane
+	e2e/conformance/run.sh $(DRACM_BIN)
+
+## Ours against kube-controller-manager, in one run; writes docs/BENCHMARKS.md.
+bench: control-plane
+	cargo build --locked --release -p dra-controller-manager
+	e2e/bench/compare.sh $(CURDIR)/target/release/dra-controller-manager
+
+## Needs cargo-deny.
+deny:
+	cargo deny check bans licenses sources
+
+clean:
+	cargo clean

@@ -1,0 +1,441 @@
+//! Settles one key: plan, fetch what the plan misses, do what it says, and plan again, until nothing is left.
+
+use std::{fmt::Display, sync::Arc, time::Duration};
+
+use dra_api::{Claim, Object, ObjectKey, Pod, PodGroup};
+use dra_controllers::{
+    plan::{Action, Lookup, NewClaim, Notice, Pass, Plan, Precondition, Subject, SubjectKind},
+    resourceclaim::{REASON_CREATION, REASON_RESERVATION},
+    view::{Source, Tracked, View},
+};
+use dra_runtime::{
+    events::{Occurrence, Recorder, Regarding, Severity},
+    queue::Next,
+};
+use futures::{StreamExt, stream};
+use kube::Client;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    Metrics, Shared,
+    failure::Failure,
+    request::{self, HttpRequest},
+};
+
+/// How long a request may take before its outcome counts as unknown. The API server itself gives up after 60 s
+/// at most; half of that keeps a key from waiting behind a dead connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Plans for one key in a row. A claim needs five at most; more means that another writer works against us.
+const ROUNDS: usize = 12;
+/// Lookups at once for one key: a claim has up to 256 consumers.
+const LOOKUPS_AT_ONCE: usize = 16;
+
+/// Carries out plans.
+pub struct Executor {
+    client: Client,
+    shared: Arc<Shared>,
+    recorder: Recorder,
+    metrics: Metrics,
+    /// One namespace is listed once for all keys that wait for it.
+    listing: tokio::sync::Mutex<()>,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// An executor that acts through `client` and keeps `shared` informed.
+    pub fn new(client: Client, shared: Arc<Shared>, recorder: Recorder, metrics: Metrics) -> Self {
+        Self { client, shared, recorder, metrics, listing: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Plans and acts until the key is settled or something failed that only time can mend.
+    pub async fn settle(&self, key: &(dyn Display + Sync), plan: impl Fn(&View, &Pass) -> Plan) -> Next {
+        let mut pass = Pass::default();
+        let mut failed: Vec<Action> = Vec::new();
+        let mut told: Vec<Notice> = Vec::new();
+        let mut retry: Option<Duration> = None;
+        for _ in 0..ROUNDS {
+            pass.now = self.shared.clock().elapsed();
+            let plan = self.shared.read(|view| plan(view, &pass));
+            if !plan.why.is_empty() {
+                let why: Vec<String> = plan.why.iter().map(ToString::to_string).collect();
+                tracing::debug!(%key, ?why, "not settled");
+            }
+            if !plan.lookups.is_empty() {
+                let failures = self.look_up_all(key, plan.lookups).await;
+                for (lookup, failure) in failures {
+                    retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
+                    pass.failed_lookups.push(lookup);
+                }
+                continue;
+            }
+            let mut progress = false;
+            for action in plan.actions {
+                if let Action::Notify(notice) = action {
+                    if !told.contains(&notice) {
+                        self.tell(&notice);
+                        told.push(notice);
+                    }
+                    continue;
+                }
+                if failed.contains(&action) {
+                    continue;
+                }
+                progress = true;
+                if let Err(failure) = self.carry_out(key, &action).await {
+                    retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
+                    if let Action::Create(new) = &action {
+                        pass.failed_creates.push(Arc::clone(&new.entry));
+                    }
+                    failed.push(action);
+                }
+            }
+            if !progress {
+                return retry.map_or(Next::Settled, Next::Retry);
+            }
+        }
+        tracing::warn!(%key, rounds = ROUNDS, "still not settled; another writer may be working against us");
+        Next::Retry(retry.unwrap_or_default())
+    }
+
+    async fn send(&self, request: Result<HttpRequest, http::Error>) -> Result<String, Failure> {
+        // Names come from the API server, which has validated them; a path that is none still is no panic.
+        let request = request.map_err(|e| Failure::NotSent(format!("not a valid request: {e}")))?;
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.client.request_text(request)).await {
+            Ok(Ok(text)) => Ok(text),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(Failure::Unknown(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))),
+        }
+    }
+
+    // Lookups
+
+    async fn look_up_all(&self, key: &(dyn Display + Sync), lookups: Vec<Lookup>) -> Vec<(Lookup, Failure)> {
+        stream::iter(lookups)
+            .map(|lookup| async move {
+                let result = match &lookup {
+                    Lookup::Claim(object) => self.fetch::<Claim>(object).await,
+                    Lookup::Pod(object) => self.fetch::<Pod>(object).await,
+                    Lookup::PodGroup(object) => self.fetch::<PodGroup>(object).await,
+                    Lookup::ClaimsIn(namespace) => self.list_claims(namespace).await,
+                };
+                result.err().map(|failure| {
+                    tracing::info!(%key, %lookup, error = %failure, "could not be read; will be tried again");
+                    (lookup, failure)
+                })
+            })
+            .buffer_unordered(LOOKUPS_AT_ONCE)
+            .filter_map(|failure| async { failure })
+            .collect()
+            .await
+    }
+
+    /// Reads one object and tells the view what came of it.
+    async fn fetch<T: Tracked>(&self, key: &ObjectKey) -> Result<(), Failure> {
+        let known = self.shared.read(|view| T::store(view).get(key).map(|o| o.meta().uid.clone()));
+        let answer = match self.send(request::get(&T::KIND, key)).await {
+            Ok(text) => T::decode(&text).map(Some).map_err(|error| Failure::Refused {
+                text: format!("{} {key} cannot be read: {error}", T::KIND.kind),
+                name: String::new(),
+                code: 200,
+            }),
+            Err(Failure::Gone(_)) => Ok(None),
+            Err(failure) => Err(failure),
+        };
+        let outcome = match &answer {
+            Ok(Some(_)) => "found",
+            Ok(None) => "absent",
+            Err(_) => "failed",
+        };
+        self.metrics.looked_up(T::KIND.plural, outcome);
+        match answer? {
+            Some(object) => self.shared.update(|view, now| view.found(object, now)),
+            None => self.shared.update(|view, now| view.not_found::<T>(key, known.as_ref(), now)),
+        }
+        Ok(())
+    }
+
+    async fn list_claims(&self, namespace: &Arc<str>) -> Result<(), Failure> {
+        let _one = self.listing.lock().await;
+        if !self.shared.read(|view| view.has_doubts(namespace)) {
+            return Ok(());
+        }
+        let began = self.shared.clock().elapsed();
+        let mut token = String::new();
+        loop {
+            let answer = self.send(request::list_claims(namespace, &token)).await;
+            self.metrics.looked_up("claims_in_namespace", if answer.is_ok() { "found" } else { "failed" });
+            let text = answer?;
+            let page: Page<'_> = serde_json::from_str(&text).map_err(|e| {
+                Failure::Unknown(format!("the list of claims in {namespace} cannot be read: {e}"))
+            })?;
+            for item in page.items.iter().flatten() {
+                match Claim::decode(item.get()) {
+                    Ok(claim) => self.shared.update(|view, now| view.found(claim, now)),
+                    Err(error) => tracing::warn!(%namespace, %error, "a listed claim cannot be read"),
+                }
+            }
+            match page.metadata.continue_ {
+                Some(next) if !next.is_empty() => token = next,
+                _ => break,
+            }
+        }
+        self.shared.update(|view, _| {
+            view.settle_doubts(namespace, began);
+            None
+        });
+        Ok(())
+    }
+
+    /// Reads again what we wrote and the watches have not shown for too long.
+    pub async fn confirm_overdue(&self) {
+        self.confirm::<Claim>().await;
+        self.confirm::<Pod>().await;
+        self.confirm::<PodGroup>().await;
+        self.shared.update(|view, now| {
+            view.tidy(now);
+            None
+        });
+    }
+
+    async fn confirm<T: Tracked>(&self) {
+        let now = self.shared.clock().elapsed();
+        let overdue = self.shared.read(|view| T::store(view).overdue(now));
+        stream::iter(overdue)
+            .for_each_concurrent(LOOKUPS_AT_ONCE, |key| async move {
+                if let Err(error) = self.fetch::<T>(&key).await {
+                    tracing::debug!(kind = T::KIND.kind, %key, %error, "not confirmed yet");
+                }
+            })
+            .await;
+    }
+
+    // Actions
+
+    /// Carries out one action. A conflict is no failure: the state is read again, and the next plan starts from
+    /// it.
+    async fn carry_out(&self, key: &(dyn Display + Sync), action: &Action) -> Result<(), Failure> {
+        let result = self.attempt(action).await;
+        self.metrics.acted(action, result.as_ref().err());
+        let failure = match result {
+            Ok(()) => {
+                tracing::debug!(%key, %action, "done");
+                return Ok(());
+            }
+            Err(failure) => failure,
+        };
+        if self.refresh(action, &failure).await {
+            tracing::debug!(%key, %action, error = %failure, "the state has changed; planning again");
+            return Ok(());
+        }
+        tracing::warn!(%key, %action, error = %failure, "failed; will be tried again");
+        self.tell_failure(action, &failure);
+        Err(failure)
+    }
+
+    async fn attempt(&self, action: &Action) -> Result<(), Failure> {
+        match action {
+            Action::Create(new) => self.create(new).await,
+            Action::Record { owner, statuses } => {
+                let text = self.send(request::record(owner, statuses)).await?;
+                match owner.kind {
+                    SubjectKind::Pod => self.answered::<Pod>(&text),
+                    SubjectKind::PodGroup => self.answered::<PodGroup>(&text),
+                }
+            }
+            Action::Reserve { claim, consumer } => {
+                let text = self.send(request::reserve(claim, consumer)).await?;
+                self.answered::<Claim>(&text)
+            }
+            Action::Release { claim, consumers, deallocate } => {
+                let uids = consumers.iter().map(|(uid, _)| &**uid);
+                let text = self.send(request::release(claim, uids, *deallocate)).await?;
+                if *deallocate && let Ok(after) = Claim::decode(&text) {
+                    let meta = after.meta;
+                    self.shared.update(|view, _| {
+                        view.note_deallocated(meta.uid, meta.resource_version);
+                        None
+                    });
+                }
+                self.answered::<Claim>(&text)
+            }
+            Action::RemoveFinalizer { claim } => {
+                let text = self.send(request::remove_finalizer(claim)).await?;
+                self.answered::<Claim>(&text)
+            }
+            Action::Delete { claim, .. } => self.delete(claim).await,
+            Action::Notify(notice) => {
+                self.tell(notice);
+                Ok(())
+            }
+        }
+    }
+
+    async fn create(&self, new: &NewClaim) -> Result<(), Failure> {
+        let result = self.send(request::create(new)).await;
+        self.metrics.created(new, result.is_ok());
+        match result {
+            Ok(text) => self.answered::<Claim>(&text),
+            Err(failure) => {
+                if failure.is_in_doubt() {
+                    self.doubt(new);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn doubt(&self, new: &NewClaim) {
+        self.shared.update(|view, now| {
+            view.note_doubtful_create(&new.owner.key.namespace, new.owner.uid.clone(), now);
+            None
+        });
+    }
+
+    async fn delete(&self, claim: &Precondition) -> Result<(), Failure> {
+        match self.send(request::delete(claim)).await {
+            Ok(text) => {
+                let waits = serde_json::from_str::<Deleted>(&text).is_ok_and(|d| {
+                    d.kind == Claim::KIND.kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty())
+                });
+                if waits {
+                    return self.answered::<Claim>(&text);
+                }
+            }
+            Err(Failure::Gone(_)) => {}
+            Err(failure) => return Err(failure),
+        }
+        self.shared.update(|view, now| view.gone::<Claim>(&claim.key, &claim.uid, now));
+        Ok(())
+    }
+
+    /// The API server answered a write with the object's new state.
+    fn answered<T: Tracked>(&self, text: &str) -> Result<(), Failure> {
+        let object = T::decode(text).map_err(|error| {
+            Failure::Unknown(format!("the answer about a {} cannot be read: {error}", T::KIND.kind))
+        })?;
+        self.shared.update(|view, now| view.observe(object, Source::Answer, now));
+        Ok(())
+    }
+
+    /// After a failure that may come from an outdated view: reads the object again. True if that showed
+    /// something new, so that a new plan may succeed at once.
+    async fn refresh(&self, action: &Action, failure: &Failure) -> bool {
+        // Validation errors too: the API server answers some outdated writes with 422.
+        let outdated =
+            matches!(failure, Failure::Conflict(_) | Failure::Gone(_) | Failure::Refused { code: 422, .. });
+        if !outdated {
+            return false;
+        }
+        match action {
+            Action::Record { owner, .. } => match owner.kind {
+                SubjectKind::Pod => self.refresh_object::<Pod>(&owner.key).await,
+                SubjectKind::PodGroup => self.refresh_object::<PodGroup>(&owner.key).await,
+            },
+            Action::Reserve { claim, .. }
+            | Action::Release { claim, .. }
+            | Action::RemoveFinalizer { claim }
+            | Action::Delete { claim, .. } => self.refresh_object::<Claim>(&claim.key).await,
+            Action::Create(_) | Action::Notify(_) => false,
+        }
+    }
+
+    async fn refresh_object<T: Tracked>(&self, key: &ObjectKey) -> bool {
+        let state =
+            |view: &View| T::store(view).get(key).map(|o| (o.meta().uid.clone(), o.meta().resource_version));
+        let before = self.shared.read(state);
+        self.fetch::<T>(key).await.is_ok() && self.shared.read(state) != before
+    }
+
+    // Events
+
+    fn tell(&self, notice: &Notice) {
+        tracing::debug!(kind = notice.subject.kind.name(), object = %notice.subject.key, reason = notice.reason,
+            note = notice.note, "event");
+        self.recorder.record(Occurrence {
+            regarding: regarding(&notice.subject),
+            severity: Severity::Warning,
+            reason: notice.reason,
+            action: notice.action,
+            note: notice.note.clone(),
+        });
+    }
+
+    /// Failures that the owner's user can do something about go to the owner as events.
+    fn tell_failure(&self, action: &Action, failure: &Failure) {
+        let Failure::Refused { .. } = failure else { return };
+        match action {
+            Action::Create(new) => {
+                let prefix = match new.owner.kind {
+                    SubjectKind::Pod => "PodResourceClaim",
+                    SubjectKind::PodGroup => "PodGroupResourceClaim",
+                };
+                self.tell(&Notice {
+                    subject: new.owner.clone(),
+                    reason: REASON_CREATION,
+                    action: "GenerateClaim",
+                    note: format!(
+                        "{prefix} {}: create ResourceClaim {}*: {}",
+                        new.entry,
+                        new.generate_name,
+                        failure.stable_text()
+                    ),
+                });
+            }
+            Action::Reserve { claim, consumer } if consumer.is_pod() => self.tell(&Notice {
+                subject: Subject {
+                    kind: SubjectKind::Pod,
+                    key: claim.key.sibling(&consumer.name),
+                    uid: consumer.uid.clone(),
+                },
+                reason: REASON_RESERVATION,
+                action: "ReserveClaim",
+                note: format!("ResourceClaim \"{}\": {}", claim.key.name, failure.stable_text()),
+            }),
+            _ => {}
+        }
+    }
+}
+
+fn regarding(subject: &Subject) -> Regarding {
+    Regarding {
+        api_version: subject.kind.api_version(),
+        kind: subject.kind.name(),
+        namespace: Arc::clone(&subject.key.namespace),
+        name: Arc::clone(&subject.key.name),
+        uid: subject.uid.clone(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    continue_: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: DeletedMeta,
+}
+
+#[derive(Deserialize, Default)]
+struct DeletedMeta {
+    #[serde(default)]
+    finalizers: Option<Vec<String>>,
+}

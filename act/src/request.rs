@@ -1,0 +1,202 @@
+//! How lookups and actions look on the wire.
+//!
+//! Every write is a patch or a server-side apply that names only what it changes, under the uid and, where the
+//! decision depended on the state, the resourceVersion that it was planned for. Nothing is ever put back whole.
+
+use std::sync::Arc;
+
+use dra_api::{Claim, Consumer, Kind, Object, ObjectKey, Pod, PodGroup, names};
+use dra_controllers::plan::{NewClaim, Precondition, Subject, SubjectKind};
+use http::{Request, header::CONTENT_TYPE};
+use serde_json::{Value, json};
+
+/// A request that [`kube::Client`] sends.
+pub(crate) type HttpRequest = Request<Vec<u8>>;
+
+const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+fn build(method: http::Method, path: &str, content: &str, body: String) -> Result<HttpRequest, http::Error> {
+    Request::builder().method(method).uri(path).header(CONTENT_TYPE, content).body(body.into_bytes())
+}
+
+/// GET of one object.
+pub(crate) fn get(kind: &Kind, key: &ObjectKey) -> Result<HttpRequest, http::Error> {
+    Request::get(kind.path(&key.namespace, &key.name)).body(Vec::new())
+}
+
+/// One page of the claims in a namespace, consistent with all writes so far.
+pub(crate) fn list_claims(namespace: &str, continue_: &str) -> Result<HttpRequest, http::Error> {
+    let mut path = format!("{}?limit=500", Claim::KIND.path(namespace, ""));
+    if !continue_.is_empty() {
+        path.push_str("&continue=");
+        path.push_str(continue_);
+    }
+    Request::get(path).body(Vec::new())
+}
+
+/// POST of a new claim.
+pub(crate) fn create(new: &NewClaim) -> Result<HttpRequest, http::Error> {
+    build(http::Method::POST, &Claim::KIND.path(&new.owner.key.namespace, ""), JSON, new.body.clone())
+}
+
+fn kind_of(subject: SubjectKind) -> Kind {
+    match subject {
+        SubjectKind::Pod => Pod::KIND,
+        SubjectKind::PodGroup => PodGroup::KIND,
+    }
+}
+
+/// Server-side apply of `status.resourceClaimStatuses`. The uid keeps it off another object of that name.
+pub(crate) fn record(owner: &Subject, statuses: &[(Arc<str>, Arc<str>)]) -> Result<HttpRequest, http::Error> {
+    let kind = kind_of(owner.kind);
+    let path = format!(
+        "{}/status?fieldManager={}&force=true",
+        kind.path(&owner.key.namespace, &owner.key.name),
+        names::CLAIM_FIELD_MANAGER
+    );
+    let entries: Vec<Value> = statuses
+        .iter()
+        .map(|(entry, claim)| json!({"name": **entry, "resourceClaimName": **claim}))
+        .collect();
+    let body = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.kind,
+        "metadata": {"name": *owner.key.name, "namespace": *owner.key.namespace, "uid": *owner.uid},
+        "status": {"resourceClaimStatuses": entries},
+    });
+    build(http::Method::PATCH, &path, APPLY, body.to_string())
+}
+
+fn locked(claim: &Precondition) -> Value {
+    json!({"uid": *claim.uid, "resourceVersion": claim.resource_version.to_string()})
+}
+
+fn claim_path(claim: &Precondition, subresource: &str) -> String {
+    format!("{}{subresource}", Claim::KIND.path(&claim.key.namespace, &claim.key.name))
+}
+
+/// Adds a consumer; `reservedFor` is merged by uid.
+pub(crate) fn reserve(claim: &Precondition, consumer: &Consumer) -> Result<HttpRequest, http::Error> {
+    let mut entry = json!({"resource": *consumer.resource, "name": *consumer.name, "uid": *consumer.uid});
+    if !consumer.api_group.is_empty()
+        && let Some(fields) = entry.as_object_mut()
+    {
+        fields.insert("apiGroup".to_owned(), json!(*consumer.api_group));
+    }
+    let body = json!({"metadata": locked(claim), "status": {"reservedFor": [entry]}});
+    build(http::Method::PATCH, &claim_path(claim, "/status"), STRATEGIC, body.to_string())
+}
+
+/// Takes consumers off by uid, so that entries and fields of others stay as they are, and clears the allocation
+/// in the same write if asked to.
+pub(crate) fn release<'a>(
+    claim: &Precondition,
+    consumers: impl Iterator<Item = &'a str>,
+    deallocate: bool,
+) -> Result<HttpRequest, http::Error> {
+    let removed: Vec<Value> = consumers.map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
+    let mut status = serde_json::Map::new();
+    if !removed.is_empty() {
+        status.insert("reservedFor".to_owned(), removed.into());
+    }
+    if deallocate {
+        status.insert("allocation".to_owned(), Value::Null);
+    }
+    let body = json!({"metadata": locked(claim), "status": status});
+    build(http::Method::PATCH, &claim_path(claim, "/status"), STRATEGIC, body.to_string())
+}
+
+/// Removes our finalizer and no other.
+pub(crate) fn remove_finalizer(claim: &Precondition) -> Result<HttpRequest, http::Error> {
+    let mut metadata = locked(claim);
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.insert("$deleteFromPrimitiveList/finalizers".to_owned(), json!([names::CLAIM_FINALIZER]));
+    }
+    let body = json!({"metadata": metadata});
+    build(http::Method::PATCH, &claim_path(claim, ""), STRATEGIC, body.to_string())
+}
+
+/// DELETE under preconditions.
+pub(crate) fn delete(claim: &Precondition) -> Result<HttpRequest, http::Error> {
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": locked(claim)});
+    build(http::Method::DELETE, &claim_path(claim, ""), JSON, body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dra_api::ResourceVersion;
+
+    fn claim() -> Precondition {
+        Precondition { key: ObjectKey::new("ns", "c"), uid: "u".into(), resource_version: ResourceVersion(7) }
+    }
+
+    fn body(request: &HttpRequest) -> Value {
+        serde_json::from_slice(request.body()).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_applied_as_the_in_tree_controller_does_and_names_the_uid() {
+        let owner = Subject { kind: SubjectKind::Pod, key: ObjectKey::new("ns", "p"), uid: "u".into() };
+        let request = record(&owner, &[("a".into(), "p-a-1".into())]).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/api/v1/namespaces/ns/pods/p/status?fieldManager=ResourceClaimController&force=true"
+        );
+        assert_eq!(
+            body(&request),
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+                "status": {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "p-a-1"}]}})
+        );
+        let group = Subject { kind: SubjectKind::PodGroup, ..owner };
+        let uri = record(&group, &[]).unwrap().uri().to_string();
+        assert!(
+            uri.starts_with("/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups/p/status?"),
+            "{uri}"
+        );
+    }
+
+    #[test]
+    fn a_release_touches_only_the_consumers_it_names() {
+        let request = release(&claim(), ["a", "b"].into_iter(), true).unwrap();
+        assert_eq!(request.uri(), "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c/status");
+        assert_eq!(
+            body(&request),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"allocation": null,
+                "reservedFor": [{"$patch": "delete", "uid": "a"}, {"$patch": "delete", "uid": "b"}]}})
+        );
+        let only_allocation = release(&claim(), std::iter::empty(), true).unwrap();
+        assert_eq!(body(&only_allocation)["status"], json!({"allocation": null}));
+    }
+
+    #[test]
+    fn a_pod_is_reserved_without_api_group_and_a_pod_group_with_it() {
+        let mut consumer =
+            Consumer { api_group: "".into(), resource: "pods".into(), name: "p".into(), uid: "pu".into() };
+        let request = reserve(&claim(), &consumer).unwrap();
+        assert_eq!(
+            body(&request)["status"]["reservedFor"],
+            json!([{"resource": "pods", "name": "p", "uid": "pu"}])
+        );
+        consumer.api_group = names::SCHEDULING_GROUP.into();
+        let request = reserve(&claim(), &consumer).unwrap();
+        assert_eq!(body(&request)["status"]["reservedFor"][0]["apiGroup"], names::SCHEDULING_GROUP);
+    }
+
+    #[test]
+    fn a_delete_carries_uid_and_version() {
+        let request = delete(&claim()).unwrap();
+        assert_eq!(body(&request)["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
+    fn only_our_finalizer_is_removed() {
+        let request = remove_finalizer(&claim()).unwrap();
+        assert_eq!(
+            body(&request)["metadata"]["$deleteFromPrimitiveList/finalizers"],
+            json!([names::CLAIM_FINALIZER])
+        );
+    }
+}

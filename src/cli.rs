@@ -1,0 +1,291 @@
+//! The command line: flags, their defaults, and what is checked before anything starts.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::{Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use dra_controllers::resourceclaim::{Gate, Gates};
+
+/// Kubernetes controllers for Dynamic Resource Allocation.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the controllers against a cluster until SIGTERM or SIGINT.
+    Run(Box<RunOptions>),
+}
+
+/// Flags of `run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunOptions {
+    /// Kubeconfig file; without it, the configuration of the Pod that this runs in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Controllers to run: '*' for all, NAME to switch one on, -NAME to switch one off. Known: resourceclaim
+    /// (alias resourceclaim-controller).
+    #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) controllers: Vec<String>,
+
+    /// Feature gates as A=true,B=false. Without a setting, those for `PodGroups` follow the API server.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) feature_gates: Vec<String>,
+
+    /// Leader election for more than one replica. Not available yet: run one replica with strategy Recreate.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false",
+        default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) leader_elect: bool,
+
+    /// Where /metrics, /livez and /readyz are served (plain HTTP).
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8080")]
+    pub(crate) bind_address: SocketAddr,
+
+    /// Claims, Pods and PodGroups that are worked on at once.
+    #[arg(long, value_name = "N", default_value_t = 50, allow_negative_numbers = true)]
+    pub(crate) concurrent_resourceclaim_syncs: i32,
+
+    /// API requests per second in the long run; 0 for no limit of our own: the API server's priority and fairness
+    /// rules.
+    #[arg(long, value_name = "QPS", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) kube_api_qps: f64,
+
+    /// API requests at once above that rate; counts only with --kube-api-qps.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) kube_api_burst: u32,
+
+    /// Log level as in other Kubernetes components: 2 is normal, 4 shows every action and its reason, 6 everything.
+    #[arg(short, long, value_name = "N", default_value_t = 2)]
+    pub(crate) v: u8,
+
+    /// Log format.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line of text for each entry.
+    Text,
+    /// One JSON object for each entry.
+    Json,
+}
+
+/// The controllers there are, with the in-tree names as aliases.
+const CONTROLLERS: [(&str, &[&str], Available); 3] = [
+    ("resourceclaim", &["resourceclaim-controller", "resource-claim-controller"], Available::Yes),
+    ("device-taint-eviction", &["device-taint-eviction-controller"], Available::NotYet),
+    ("resource-pool-status-request", &["resourcepoolstatusrequest-controller"], Available::NotYet),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Available {
+    Yes,
+    NotYet,
+}
+
+/// What the flags ask for, checked.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) resourceclaim: bool,
+    pub(crate) gates: Gates,
+    pub(crate) workers: usize,
+    pub(crate) limit: Option<(f64, u32)>,
+}
+
+impl RunOptions {
+    /// Checks what clap cannot.
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        if self.leader_elect {
+            bail!(
+                "--leader-elect=true: leader election is not available yet; run one replica with strategy Recreate \
+                 and --leader-elect=false"
+            );
+        }
+        let syncs = self.concurrent_resourceclaim_syncs;
+        let Some(workers) = usize::try_from(syncs).ok().filter(|n| *n > 0) else {
+            bail!("concurrent-resourceclaim-syncs must be larger than 0, got {syncs}");
+        };
+        let qps = self.kube_api_qps;
+        if !qps.is_finite() || qps < 0.0 {
+            bail!("--kube-api-qps must be 0 (no limit) or more, got {qps}");
+        }
+        Ok(Settings {
+            resourceclaim: enabled(&self.controllers, "resourceclaim")?,
+            gates: gates(&self.feature_gates)?,
+            workers,
+            limit: (qps > 0.0).then_some((qps, self.kube_api_burst)),
+        })
+    }
+}
+
+/// Whether the list switches the controller on; checks every name in it.
+fn enabled(list: &[String], controller: &str) -> Result<bool> {
+    let mut all = false;
+    let mut named = None;
+    for item in list.iter().filter(|i| !i.is_empty()) {
+        if item == "*" {
+            all = true;
+            continue;
+        }
+        let (name, on) = item.strip_prefix('-').map_or((item.as_str(), true), |name| (name, false));
+        let Some((known, _, available)) =
+            CONTROLLERS.iter().find(|(known, aliases, _)| *known == name || aliases.contains(&name))
+        else {
+            let known: Vec<&str> = CONTROLLERS.iter().map(|(name, ..)| *name).collect();
+            bail!("--controllers: \"{name}\" is not a controller; known are {}", known.join(", "));
+        };
+        if on && *available == Available::NotYet {
+            bail!(
+                "--controllers: \"{known}\" is not in this build yet; use the one in kube-controller-manager"
+            );
+        }
+        if *known == controller && (named.is_none() || on) {
+            named = Some(on);
+        }
+    }
+    Ok(named.unwrap_or(all))
+}
+
+/// Gates that other DRA components know too and that change nothing here: whoever passes the same
+/// `--feature-gates` to all components must not be refused.
+const WITHOUT_EFFECT: [&str; 15] = [
+    "DRAConsumableCapacity",
+    "DRADerivedAttributes",
+    "DRADeviceBindingConditions",
+    "DRADeviceCompatibilityGroups",
+    "DRADeviceTaintRules",
+    "DRADeviceTaints",
+    "DRAExtendedResource",
+    "DRAListTypeAttributes",
+    "DRANodeAllocatableResources",
+    "DRAOptionalNodeOperations",
+    "DRAPartitionableDevices",
+    "DRAPartitionableDevicesType",
+    "DRAResourceClaimDeviceStatus",
+    "DRAResourceClaimGranularStatusAuthorization",
+    "DRAResourcePoolStatus",
+];
+
+fn gates(list: &[String]) -> Result<Gates> {
+    let mut gates = Gates::default();
+    for item in list.iter().filter(|i| !i.is_empty()) {
+        let Some((name, value)) = item.split_once('=') else {
+            bail!("--feature-gates: \"{item}\" is not of the form NAME=true or NAME=false");
+        };
+        let on = match value.trim() {
+            "true" | "True" | "TRUE" | "1" => true,
+            "false" | "False" | "FALSE" | "0" => false,
+            other => bail!("--feature-gates: {name} must be true or false, got \"{other}\""),
+        };
+        let gate = if on { Gate::On } else { Gate::Off };
+        match name.trim() {
+            "GenericWorkload" => gates.generic_workload = gate,
+            "DRAWorkloadResourceClaims" => gates.workload_resource_claims = gate,
+            "DRAAdminAccess" => gates.admin_access = on,
+            "DRAPrioritizedList" => gates.prioritized_list = on,
+            "DynamicResourceAllocation" if on => {}
+            "DynamicResourceAllocation" => {
+                bail!(
+                    "--feature-gates: DynamicResourceAllocation cannot be switched off; run no controller instead"
+                )
+            }
+            name if WITHOUT_EFFECT.contains(&name) => {}
+            name => bail!(
+                "--feature-gates: \"{name}\" is unknown; GenericWorkload, DRAWorkloadResourceClaims, DRAAdminAccess \
+                 and DRAPrioritizedList have an effect"
+            ),
+        }
+    }
+    if gates.workload_resource_claims == Gate::On && gates.generic_workload == Gate::Off {
+        bail!("--feature-gates: DRAWorkloadResourceClaims=true needs GenericWorkload=true");
+    }
+    Ok(gates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn options(args: &[&str]) -> RunOptions {
+        let all = ["dra-controller-manager", "run"].into_iter().chain(args.iter().copied());
+        match Cli::parse_from(all).command {
+            Command::Run(options) => *options,
+        }
+    }
+
+    fn error(args: &[&str]) -> String {
+        options(args).settings().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_run_every_controller_with_fifty_workers_and_no_limit() {
+        let settings = options(&[]).settings().unwrap();
+        assert!(settings.resourceclaim);
+        assert_eq!(settings.workers, 50);
+        assert_eq!(settings.limit, None);
+        assert_eq!(settings.gates, Gates::default());
+    }
+
+    #[test]
+    fn the_flags_of_the_upstream_suite_are_taken() {
+        let settings = options(&[
+            "--kubeconfig=/tmp/k",
+            "--controllers=resourceclaim",
+            "--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=false,DRADeviceTaintRules=true",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1:18101",
+        ])
+        .settings()
+        .unwrap();
+        assert!(settings.resourceclaim);
+        assert_eq!(settings.gates.generic_workload, Gate::On);
+        assert_eq!(settings.gates.workload_resource_claims, Gate::Off);
+    }
+
+    #[test]
+    fn controllers_are_switched_by_name_alias_and_star() {
+        let on = |list: &str| options(&[&format!("--controllers={list}")]).settings().unwrap().resourceclaim;
+        assert!(on("*"));
+        assert!(on("resource-claim-controller"));
+        assert!(!on("*,-resourceclaim"));
+        assert!(!on("*,-resourceclaim-controller"));
+        assert!(on("*,-device-taint-eviction"));
+        assert!(!on("-resourceclaim"));
+    }
+
+    #[test]
+    fn bad_flags_are_refused_with_a_way_out() {
+        assert!(error(&["--controllers=nope"]).contains("known are resourceclaim,"));
+        assert!(error(&["--controllers=device-taint-eviction"]).contains("not in this build yet"));
+        assert!(error(&["--leader-elect"]).contains("--leader-elect=false"));
+        assert!(error(&["--leader-elect=true"]).contains("one replica"));
+        assert_eq!(
+            error(&["--concurrent-resourceclaim-syncs=0"]),
+            "concurrent-resourceclaim-syncs must be larger than 0, got 0"
+        );
+        assert_eq!(
+            error(&["--concurrent-resourceclaim-syncs=-3"]),
+            "concurrent-resourceclaim-syncs must be larger than 0, got -3"
+        );
+        assert!(error(&["--kube-api-qps=-1"]).contains("0 (no limit)"));
+        assert!(error(&["--kube-api-qps=NaN"]).contains("0 (no limit)"));
+        assert!(error(&["--feature-gates=Nope=true"]).contains("\"Nope\" is unknown"));
+        assert!(error(&["--feature-gates=GenericWorkload"]).contains("NAME=true"));
+        assert!(error(&["--feature-gates=GenericWorkload=maybe"]).contains("true or false"));
+        assert!(
+            error(&["--feature-gates=DRAWorkloadResourceClaims=true,GenericWorkload=false"])
+                .contains("needs")
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! Watching one kind: wait until it is served, then keep the view up to date, and say how it goes.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use dra_act::Shared;
+use dra_api::Object;
+use dra_controllers::view::{Source, Tracked};
+use dra_runtime::{
+    Chance,
+    watch::{Event, watch},
+};
+use kube::Client;
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use crate::discovery::is_served;
+
+/// How often an API that is not served is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// How often an API server that does not answer is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How the watch of one kind stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The API server has not said yet whether it serves the kind.
+    Asking {
+        /// What it said instead.
+        error: Option<String>,
+    },
+    /// The API server does not serve the kind.
+    NotServed,
+    /// The first list is under way.
+    Listing,
+    /// The view has all objects and follows their changes.
+    Synced,
+    /// The view has all objects, but the watch is interrupted.
+    Interrupted {
+        /// Why.
+        error: String,
+    },
+}
+
+/// State of one kind, for readiness.
+#[derive(Debug)]
+pub(crate) struct KindStatus {
+    /// Plural name.
+    pub(crate) name: &'static str,
+    /// True when the manager is not ready without it.
+    pub(crate) required: bool,
+    state: Mutex<State>,
+    changed: tokio::sync::Notify,
+}
+
+impl KindStatus {
+    pub(crate) fn new<T: Object>(required: bool) -> Arc<Self> {
+        Arc::new(Self {
+            name: T::KIND.plural,
+            required,
+            state: Mutex::new(State::Asking { error: None }),
+            changed: tokio::sync::Notify::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.lock().clone()
+    }
+
+    fn set(&self, state: State) {
+        *self.lock() = state;
+        self.changed.notify_waiters();
+    }
+
+    /// True when work need not wait for this kind.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self.state() {
+            State::Synced | State::Interrupted { .. } => true,
+            State::NotServed => !self.required,
+            State::Asking { .. } | State::Listing => false,
+        }
+    }
+
+    /// Waits until work need not wait for this kind.
+    pub(crate) async fn ready(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_ready() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Metrics of all watches.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchMetrics {
+    events: IntCounterVec,
+    failures: IntCounterVec,
+    unreadable: IntCounterVec,
+    synced: IntGaugeVec,
+}
+
+impl WatchMetrics {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter = |name: &str, help: &str| {
+            let counter = IntCounterVec::new(Opts::new(name, help), &["resource"])?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        let synced = IntGaugeVec::new(
+            Opts::new(
+                "dra_controller_manager_watch_synced",
+                "1 while all objects of the resource are known and their changes are followed",
+            ),
+            &["resource"],
+        )?;
+        registry.register(Box::new(synced.clone()))?;
+        Ok(Self {
+            events: counter(
+                "dra_controller_manager_watch_events_total",
+                "Objects that watches and lists have shown",
+            )?,
+            failures: counter(
+                "dra_controller_manager_watch_failures_total",
+                "Watches that failed and were restored",
+            )?,
+            unreadable: counter(
+                "dra_controller_manager_unreadable_objects_total",
+                "Objects in watches and lists that could not be decoded; the log names object and field",
+            )?,
+            synced,
+        })
+    }
+}
+
+/// Follows one kind for ever. `on_synced` is called after each complete list.
+pub(crate) async fn follow<T: Tracked>(
+    client: Client,
+    shared: Arc<Shared>,
+    status: Arc<KindStatus>,
+    metrics: WatchMetrics,
+    chance: Arc<Chance>,
+    on_synced: impl Fn(),
+) {
+    wait_until_served::<T>(&client, &status).await;
+    status.set(State::Listing);
+    let resource = [T::KIND.plural];
+    let events = metrics.events.with_label_values(&resource);
+    let failures = metrics.failures.with_label_values(&resource);
+    let unreadable = metrics.unreadable.with_label_values(&resource);
+    let synced = metrics.synced.with_label_values(&resource);
+    watch::<T>(client, &chance, |event| match event {
+        Event::ListBegins => shared.update(|view, now| {
+            view.list_begins::<T>(now);
+            None
+        }),
+        Event::Applied(object) => {
+            events.inc();
+            shared.update(|view, now| view.observe(object, Source::Watch, now));
+            if matches!(status.state(), State::Interrupted { .. }) {
+                synced.set(1);
+                status.set(State::Synced);
+            }
+        }
+        Event::Deleted(key, uid) => {
+            events.inc();
+            shared.update(|view, _| view.deleted::<T>(&key, &uid));
+        }
+        Event::ListEnds => {
+            shared.update(|view, _| view.list_ends::<T>());
+            synced.set(1);
+            status.set(State::Synced);
+            on_synced();
+        }
+        Event::Unreadable(key, error) => {
+            unreadable.inc();
+            tracing::warn!(kind = T::KIND.kind, %key, %error,
+                "the object cannot be read; the last state that could be read is kept: correct or delete it");
+            shared.update(|view, _| {
+                view.unreadable::<T>(&key);
+                None
+            });
+        }
+        Event::Failed(error) => {
+            failures.inc();
+            tracing::warn!(kind = T::KIND.kind, %error, "the watch failed and is being restored");
+            let state = status.state();
+            if matches!(state, State::Synced | State::Interrupted { .. }) {
+                synced.set(0);
+                status.set(State::Interrupted { error });
+            }
+        }
+    })
+    .await;
+}
+
+async fn wait_until_served<T: Object>(client: &Client, status: &KindStatus) {
+    loop {
+        let pause = match is_served(client, &T::KIND).await {
+            Ok(true) => return,
+            Ok(false) => {
+                if status.state() != State::NotServed {
+                    tracing::warn!(
+                        kind = T::KIND.kind,
+                        api_version = T::KIND.api_version(),
+                        "the API server does not serve this API; going on without it until it does"
+                    );
+                    status.set(State::NotServed);
+                }
+                ASK_AGAIN
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if status.state() != (State::Asking { error: Some(error.clone()) }) {
+                    tracing::warn!(kind = T::KIND.kind, %error, "the API server does not answer yet");
+                    status.set(State::Asking { error: Some(error) });
+                }
+                RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}

@@ -1,0 +1,118 @@
+//! `/metrics`, `/livez` and `/readyz`.
+
+use std::{collections::HashMap, fmt::Write, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{Query, State},
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
+use dra_act::Shared;
+use dra_api::ClaimSource;
+use dra_controllers::resourceclaim;
+use dra_runtime::queue::Queue;
+use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
+
+use crate::kinds::{self, KindStatus};
+
+/// What the endpoints report on.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    registry: Registry,
+    shared: Arc<Shared>,
+    queue: Arc<Queue<resourceclaim::Key>>,
+    kinds: Vec<Arc<KindStatus>>,
+    claims: IntGaugeVec,
+}
+
+impl Reporter {
+    pub(crate) fn new(
+        registry: Registry,
+        shared: Arc<Shared>,
+        queue: Arc<Queue<resourceclaim::Key>>,
+        kinds: Vec<Arc<KindStatus>>,
+    ) -> Result<Self, prometheus::Error> {
+        let claims = IntGaugeVec::new(
+            Opts::new(
+                "dynamic_resource_allocation_resource_claims",
+                "Number of ResourceClaims, categorized by allocation status, admin access, and the source of the \
+                 ResourceClaim",
+            ),
+            &["allocated", "admin_access", "source"],
+        )?;
+        registry.register(Box::new(claims.clone()))?;
+        Ok(Self { registry, shared, queue, kinds, claims })
+    }
+
+    fn metrics(&self) -> Result<String, prometheus::Error> {
+        self.queue.refresh_metrics();
+        self.claims.reset();
+        self.shared.read(|view| {
+            for ((allocated, admin, source), count) in view.claim_counts() {
+                let flag = |on: bool| if on { "true" } else { "false" };
+                let source = match source {
+                    ClaimSource::User => "",
+                    ClaimSource::Template => "resource_claim_template",
+                    ClaimSource::ExtendedResource => "extended_resource",
+                };
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.claims.with_label_values(&[flag(allocated), flag(admin), source]).set(count);
+            }
+        });
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+
+    /// Readiness and one line for each kind, in the style of the API server's own endpoint.
+    fn readiness(&self) -> (bool, String) {
+        let mut ready = true;
+        let mut text = String::new();
+        for kind in &self.kinds {
+            let ok = kind.is_ready();
+            ready &= ok;
+            let mark = if ok { '+' } else { '-' };
+            let said = match kind.state() {
+                kinds::State::Asking { error: None } => "waiting for the API server".to_owned(),
+                kinds::State::Asking { error: Some(error) } => format!("waiting for the API server: {error}"),
+                kinds::State::NotServed => "not served by the API server".to_owned(),
+                kinds::State::Listing => "listing".to_owned(),
+                kinds::State::Synced => "ok".to_owned(),
+                kinds::State::Interrupted { error } => format!("ok, watch interrupted: {error}"),
+            };
+            let _ = writeln!(text, "[{mark}]{} {said}", kind.name);
+        }
+        text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
+        (ready, text)
+    }
+}
+
+/// The endpoints.
+pub(crate) fn router(reporter: Arc<Reporter>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(async || "ok"))
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(readyz))
+        .with_state(reporter)
+}
+
+async fn metrics(State(reporter): State<Arc<Reporter>>) -> impl IntoResponse {
+    match reporter.metrics() {
+        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, prometheus::TEXT_FORMAT.to_owned())], text)
+            .into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn readyz(
+    State(reporter): State<Arc<Reporter>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> impl IntoResponse {
+    let (ready, text) = reporter.readiness();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if ready && !query.contains_key("verbose") {
+        return (status, "ok".to_owned());
+    }
+    (status, text)
+}
