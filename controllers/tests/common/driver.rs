@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{FINALIZER, push},
-    server::{Event, Kind, Refusal, Server, Snapshot, items, key_of, uid_of, version_of},
+    server::{Event, Kind, Refusal, Server, Snapshot, key_of, uid_of, version_of},
 };
 
 /// Plan and act this often for one key before giving up: a planner that needs more is not settling.
@@ -87,6 +87,8 @@ pub(crate) struct Driver {
     /// The process ends after this many more writes.
     pub(crate) dies_after: Option<usize>,
     pub(crate) dead: bool,
+    /// Actions are carried out although the plan has lookups too.
+    pub(crate) eager: bool,
     /// Watch events overtake the answers to our own requests.
     pub(crate) late_answers: bool,
     /// Somebody else's write between plan and action.
@@ -113,6 +115,7 @@ impl Driver {
             log: self.log,
             meddle: self.meddle,
             late_answers: self.late_answers,
+            eager: self.eager,
             ..Self::default()
         }
     }
@@ -268,7 +271,7 @@ impl Driver {
             Kind::Claim | Kind::Template => Verb::GetClaim,
         };
         let served = kind != Kind::PodGroup || server.pod_groups_served;
-        let before = self.known_uid(kind, key);
+        let before = self.known_state(kind, key).map(|(uid, _)| uid);
         let got = self.request(server, verb, &key.to_string(), |s| {
             s.get(kind, key).filter(|_| served).ok_or(Refusal::NotFound)
         });
@@ -277,11 +280,13 @@ impl Driver {
             (Ok(o), Kind::Pod) => self.view.found(decode::<Pod>(o), now),
             (Ok(o), Kind::PodGroup) => self.view.found(decode::<PodGroup>(o), now),
             (Ok(o), Kind::Claim | Kind::Template) => self.view.found(decode::<Claim>(o), now),
-            // What the watch has shown meanwhile is newer than the answer.
-            (Err(Refusal::NotFound), _) if self.known_uid(kind, key) != before => None,
-            (Err(Refusal::NotFound), Kind::Pod) => self.view.not_found::<Pod>(key, now),
-            (Err(Refusal::NotFound), Kind::PodGroup) => self.view.not_found::<PodGroup>(key, now),
-            (Err(Refusal::NotFound), Kind::Claim | Kind::Template) => self.view.not_found::<Claim>(key, now),
+            (Err(Refusal::NotFound), Kind::Pod) => self.view.not_found::<Pod>(key, before.as_ref(), now),
+            (Err(Refusal::NotFound), Kind::PodGroup) => {
+                self.view.not_found::<PodGroup>(key, before.as_ref(), now)
+            }
+            (Err(Refusal::NotFound), Kind::Claim | Kind::Template) => {
+                self.view.not_found::<Claim>(key, before.as_ref(), now)
+            }
             (Err(_), _) => None,
         };
         self.note(change);
@@ -291,13 +296,14 @@ impl Driver {
         }
     }
 
-    fn known_uid(&self, kind: Kind, key: &ObjectKey) -> Option<Uid> {
-        match kind {
-            Kind::Pod => self.view.pods.get(key).map(|o| o.meta.uid.clone()),
-            Kind::PodGroup => self.view.pod_groups.get(key).map(|o| o.meta.uid.clone()),
-            Kind::Claim => self.view.claims.get(key).map(|o| o.meta.uid.clone()),
-            Kind::Template => self.view.templates.get(key).map(|o| o.meta.uid.clone()),
-        }
+    fn known_state(&self, kind: Kind, key: &ObjectKey) -> Option<(Uid, ResourceVersion)> {
+        let meta = match kind {
+            Kind::Pod => &self.view.pods.get(key)?.meta,
+            Kind::PodGroup => &self.view.pod_groups.get(key)?.meta,
+            Kind::Claim => &self.view.claims.get(key)?.meta,
+            Kind::Template => &self.view.templates.get(key)?.meta,
+        };
+        Some((meta.uid.clone(), meta.resource_version))
     }
 
     fn look_up(&mut self, server: &mut Server, lookup: &Lookup) -> Result<(), Refusal> {
@@ -351,57 +357,59 @@ impl Driver {
         self.ready.is_empty()
     }
 
-    /// Plans and acts on one key; true when nothing failed.
+    /// Plans and acts on one key; true when nothing failed. As dra-act's `Executor::settle`.
     pub(crate) fn process(&mut self, server: &mut Server, key: &Key) -> bool {
         let mut pass = Pass::at(server.now);
-        let mut failed = false;
+        let mut failed: Vec<Action> = Vec::new();
+        let mut trouble = false;
         let mut told = BTreeSet::new();
         for _ in 0..MAX_ROUNDS {
             pass.now = server.now;
             let plan = self.planner.plan(&self.view, key, &pass);
             self.why.insert(key.clone(), plan.why.iter().map(ToString::to_string).collect());
-            let done = plan.lookups.is_empty() && plan.actions.iter().all(|a| matches!(a, Action::Notify(_)));
             for lookup in &plan.lookups {
                 if self.look_up(server, lookup).is_err() {
-                    failed = true;
+                    trouble = true;
                     pass.failed_lookups.push(lookup.clone());
                 }
             }
-            let mut stop = false;
-            for action in &plan.actions {
-                if let Action::Notify(notice) = action {
+            if !plan.lookups.is_empty() && !self.eager {
+                continue;
+            }
+            let mut progress = !plan.lookups.is_empty();
+            for action in plan.actions {
+                if let Action::Notify(notice) = &action {
                     self.tell(notice, &mut told);
                     continue;
                 }
-                if let Some(meddle) = &mut self.meddle {
-                    meddle(server, action);
+                if failed.contains(&action) {
+                    continue;
                 }
-                super::guards::check(server, action);
+                progress = true;
+                if let Some(meddle) = &mut self.meddle {
+                    meddle(server, &action);
+                }
+                super::guards::check(server, &action);
                 self.log.push(action.to_string());
-                let outcome = self.carry_out(server, action);
-                match (&outcome, action) {
-                    (Ok(()), _) => {}
-                    (Err(_), Action::Create(new)) => {
-                        failed = true;
+                if self.carry_out(server, &action).is_err() {
+                    trouble = true;
+                    if let Action::Create(new) = &action {
                         pass.failed_creates.push(Arc::clone(&new.entry));
                     }
-                    (Err(_), _) => {
-                        failed = true;
-                        stop = true;
-                    }
+                    failed.push(action);
                 }
                 if self.dies_after == Some(0) {
                     self.dead = true;
                     return false;
                 }
             }
-            if done || stop {
-                if failed {
+            if !progress {
+                if trouble {
                     self.back_off(key, server.now);
                 } else {
                     self.failures.remove(key);
                 }
-                return !failed;
+                return !trouble;
             }
         }
         panic!("{key} does not settle: {:#?}", self.log.iter().rev().take(20).collect::<Vec<_>>());
@@ -411,7 +419,7 @@ impl Driver {
         let failures = self.failures.entry(key.clone()).or_default();
         let delay = Duration::from_millis(5).saturating_mul(1 << (*failures).min(20));
         *failures += 1;
-        self.delayed.insert(key.clone(), now + delay.min(Duration::from_secs(60)));
+        self.delayed.insert(key.clone(), now + delay.min(Duration::from_mins(1)));
     }
 
     fn tell(&mut self, notice: &Notice, told: &mut BTreeSet<(String, &'static str, String)>) {
@@ -534,7 +542,7 @@ impl Driver {
                 self.see(Kind::Claim, &object, Source::Answer, server.now);
                 Ok(())
             }
-            Ok(None) => {
+            Ok(None) | Err(Refusal::NotFound) => {
                 let change = self.view.gone::<Claim>(&claim.key, &claim.uid, server.now);
                 self.note(change);
                 Ok(())
@@ -543,8 +551,8 @@ impl Driver {
         }
     }
 
-    /// What the view learns from an answer; the new version, unless the object is gone, which is no failure. A
-    /// failed precondition is followed by a look at the object.
+    /// What the view learns from an answer. After a refusal that may come from an outdated view the object is read
+    /// again: if that shows something new, the next plan starts from it, and nothing has failed.
     fn answered(
         &mut self,
         server: &mut Server,
@@ -554,24 +562,14 @@ impl Driver {
     ) -> Result<Option<ResourceVersion>, Refusal> {
         match answer {
             Ok(object) => {
-                let meta = &object["metadata"];
-                let gone = kind == Kind::Claim
-                    && !meta["deletionTimestamp"].is_null()
-                    && items(&meta["finalizers"]).next().is_none();
-                if gone {
-                    let change = self.view.gone::<Claim>(key, &Uid::from(uid_of(&object)), server.now);
-                    self.note(change);
-                    return Ok(None);
-                }
                 self.see(kind, &object, Source::Answer, server.now);
                 Ok(Some(ResourceVersion(version_of(&object))))
             }
-            Err(Refusal::NotFound) => {
-                self.read(server, kind, key).ok();
-                Ok(None)
-            }
-            Err(refusal @ (Refusal::Conflict | Refusal::Invalid(_))) => {
-                self.read(server, kind, key).ok();
+            Err(refusal @ (Refusal::NotFound | Refusal::Conflict | Refusal::Invalid(_))) => {
+                let before = self.known_state(kind, key);
+                if self.read(server, kind, key).is_ok() && self.known_state(kind, key) != before {
+                    return Ok(None);
+                }
                 Err(refusal)
             }
             Err(refusal) => Err(refusal),

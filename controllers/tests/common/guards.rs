@@ -41,7 +41,8 @@ pub(crate) fn made_for(claim: &Value) -> Option<(&str, &str)> {
     let owner = controller(claim)?;
     let group =
         owner["apiVersion"].as_str()?.starts_with("scheduling.k8s.io/") && owner["kind"] == "PodGroup";
-    if !group && !(owner["apiVersion"] == "v1" && owner["kind"] == "Pod") {
+    let pod = owner["apiVersion"] == "v1" && owner["kind"] == "Pod";
+    if !group && !pod {
         return None;
     }
     let entry = claim["metadata"]["annotations"][ANNOTATION].as_str();

@@ -35,7 +35,7 @@ pub(crate) const ALL_ON: Gates = Gates {
 };
 
 /// The twelve combinations of gates that upstream runs most of its unit tests with: workload claims need
-/// GenericWorkload.
+/// `GenericWorkload`.
 pub(crate) fn all_gates() -> Vec<Gates> {
     let mut all = Vec::new();
     for (generic_workload, workload_resource_claims) in
@@ -142,7 +142,9 @@ impl World {
             .chain(view.pod_groups.iter().map(|o| Key::PodGroup(o.meta.key.clone())))
             .chain(view.claims.iter().map(|o| Key::Claim(o.meta.key.clone())))
             .collect();
-        keys.into_iter().for_each(|key| self.driver.add(key));
+        for key in keys {
+            self.driver.add(key);
+        }
     }
 
     /// Hands the watch events that are due to the controller.
@@ -208,7 +210,7 @@ impl World {
 
     /// Lets time pass until nothing is queued, delayed or on its way.
     pub(crate) fn settle(&mut self) {
-        let end = self.server.now + Duration::from_secs(3600);
+        let end = self.server.now + Duration::from_hours(1);
         while self.server.now < end {
             self.work();
             if self.driver.dead {

@@ -31,7 +31,7 @@ fn a_consumer_that_runs_keeps_its_claim() {
 fn a_consumer_that_only_the_server_knows_keeps_its_claim() {
     for gates in all_gates() {
         let mut w = World::new(gates);
-        w.server.lag.insert(Kind::Pod, std::time::Duration::from_secs(60));
+        w.server.lag.insert(Kind::Pod, std::time::Duration::from_mins(1));
         let uid = w.put(pod("p").direct(ENTRY, "c").on("node"));
         w.put(claim("c").allocated().reserved_for(pod_consumer("p", &uid)));
         w.deliver();

@@ -1,4 +1,4 @@
-//! Spec §9.2 TestEventHandlers and §1.5–§1.8: which keys a change queues, and the gauge of claims.
+//! Spec §9.2 `TestEventHandlers` and §1.5–§1.8: which keys a change queues, and the gauge of claims.
 
 use dra_api::{ClaimSource, ObjectKey};
 use dra_controllers::{
@@ -161,7 +161,7 @@ fn a_finished_pod_queues_its_claims_and_not_itself() {
     assert_eq!(w.triggered(), [claim_key("x")]);
 }
 
-/// §1.5-3: all claims of a Pod that ends: direct, generated, extended; not those it never got (TestPodClaims).
+/// §1.5-3: all claims of a Pod that ends: direct, generated, extended; not those it never got (`TestPodClaims`).
 #[test]
 fn a_pod_that_ends_queues_all_claims_that_it_resolves_to() {
     let draft = || {
@@ -282,7 +282,6 @@ fn a_groups_new_status_queues_the_group_or_its_members_that_have_claims() {
 /// §1.6, §2.2-5, D33, D34: the watches of different kinds are not in step. When the group's status shows the
 /// claim's name before the claim itself is shown, its members must still hear of it in the end.
 #[test]
-#[ignore = "BUG: members are not woken by a group claim that appears after its name (planner-bugs.md 2)"]
 fn members_are_woken_when_the_groups_claim_appears_after_its_name() {
     let mut w = World::default();
     w.put(template(TEMPLATE));
@@ -295,14 +294,13 @@ fn members_are_woken_when_the_groups_claim_appears_after_its_name() {
     w.edit(Kind::PodGroup, "g", |g| {
         push(g, "status", "resourceClaimStatuses", json!({"name": ENTRY, "resourceClaimName": "c"}));
     });
-    w.run_for(std::time::Duration::from_secs(60));
+    w.run_for(std::time::Duration::from_mins(1));
     assert_eq!(w.claim_names(), ["c"]);
     assert_eq!(w.recorded(Kind::Pod, "p").get(ENTRY).map(String::as_str), Some("c"));
 }
 
 /// The same at a start: the Pod came while the manager was down.
 #[test]
-#[ignore = "BUG: members are not woken by a group claim that is listed last (planner-bugs.md 2)"]
 fn members_are_served_whichever_list_ends_last_at_a_start() {
     for order in [
         [Kind::Template, Kind::PodGroup, Kind::Pod, Kind::Claim],
@@ -336,7 +334,6 @@ fn a_pods_reservation_that_somebody_removed_is_put_back() {
 
 /// §1.7, for a group: all Pods of the claim are looked at on each of its updates.
 #[test]
-#[ignore = "BUG: a removed PodGroup reservation is not put back (planner-bugs.md 3)"]
 fn a_groups_reservation_that_somebody_removed_is_put_back() {
     let mut w = World::default();
     w.put(group("g").direct(ENTRY, "d"));
@@ -364,7 +361,7 @@ fn a_group_that_goes_queues_its_claims() {
     assert_eq!(w.triggered(), [claim_key("generated"), claim_key("hand-made")]);
 }
 
-/// §1.5 podNeedsWork, case by case, by the Pod's own event. Unlike in-tree, a generated claim of somebody else
+/// §1.5 `podNeedsWork`, case by case, by the Pod's own event. Unlike in-tree, a generated claim of somebody else
 /// does queue the Pod (defect 11).
 #[test]
 fn a_pod_is_queued_when_a_claim_is_missing_or_not_yet_reserved() {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::common::{World, claim_key, objects::*, server::Kind};
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// Pod `p` (and group `g`) of an earlier life is known; its successor has reserved the claim, and the watch of Pods
 /// (and groups) is behind the watch of claims.

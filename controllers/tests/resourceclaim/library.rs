@@ -10,7 +10,7 @@ use crate::common::{
 
 const ENTRY: &str = "e";
 
-/// TestCreateClaimDoesNotMutateTemplate, pod and podGroup, and §2.4: what is copied and what is not.
+/// `TestCreateClaimDoesNotMutateTemplate`, pod and podGroup, and §2.4: what is copied and what is not.
 #[test]
 fn a_claim_gets_a_copy_of_the_templates_metadata_and_the_template_stays_as_it_is() {
     let mut t = template("t").finalizer("example.com/hold").annotated("own", "not-copied");
@@ -39,7 +39,7 @@ fn a_claim_gets_a_copy_of_the_templates_metadata_and_the_template_stays_as_it_is
     assert_eq!(cached.annotations.get(ANNOTATION).map(String::as_str), Some("overridden"));
 }
 
-/// TestClaimExists: found in the view (by the watch or by an answer) or on the server: no new claim. Nowhere: a new
+/// `TestClaimExists`: found in the view (by the watch or by an answer) or on the server: no new claim. Nowhere: a new
 /// one. When the server cannot say, nothing is made and the key is tried again.
 #[test]
 fn a_claim_is_made_again_only_when_the_server_says_that_it_is_gone() {
@@ -47,7 +47,7 @@ fn a_claim_is_made_again_only_when_the_server_says_that_it_is_gone() {
     w.put(template("t"));
     let uid = w.put(pod("p").templated(ENTRY, "t").recorded(ENTRY, Some("c")));
     w.seen();
-    w.server.lag.insert(Kind::Claim, std::time::Duration::from_secs(3600));
+    w.server.lag.insert(Kind::Claim, std::time::Duration::from_hours(1));
     w.put(claim("c").generated_for("p", &uid, ENTRY));
     w.fail(Verb::GetClaim, "ns/c", Refusal::Internal, 2);
     assert!(!w.sync(&pod_key("p")));
@@ -64,7 +64,7 @@ fn a_claim_is_made_again_only_when_the_server_says_that_it_is_gone() {
     assert_eq!((w.requests(Verb::GetClaim), w.requests(Verb::Create)), (1, 1));
 }
 
-/// TestResourceClaimIsFor: owner by uid for Pods and groups; a Pod of a group accepts the group's by name in any
+/// `TestResourceClaimIsFor`: owner by uid for Pods and groups; a Pod of a group accepts the group's by name in any
 /// API version; another namespace, another uid, another kind, no owner are refused.
 #[test]
 fn a_generated_claim_must_belong_to_the_pod_or_its_group() {
@@ -101,7 +101,7 @@ fn a_generated_claim_must_belong_to_the_pod_or_its_group() {
     }
 }
 
-/// The text of a refusal names the claim (TestResourceClaimIsFor checks exact texts; ours are ours, and stable).
+/// The text of a refusal names the claim (`TestResourceClaimIsFor` checks exact texts; ours are ours, and stable).
 #[test]
 fn a_refused_claim_is_named_in_the_explanation() {
     let mut w = World::default();
@@ -112,7 +112,7 @@ fn a_refused_claim_is_named_in_the_explanation() {
     assert!(why.contains("ResourceClaim \"c\"") || why.contains("template \"t\""), "{why}");
 }
 
-/// TestIsReservedForPod, 11 cases: by the Pod's uid in any entry, or by its group's name.
+/// `TestIsReservedForPod`, 11 cases: by the Pod's uid in any entry, or by its group's name.
 #[test]
 fn a_pod_on_a_node_is_reserved_once_by_its_uid_or_through_its_group() {
     let foreign = json!({"apiGroup": "foo.com", "resource": "foo", "name": "p", "uid": "uid-foo"});
@@ -156,7 +156,7 @@ fn a_pod_on_a_node_is_reserved_once_by_its_uid_or_through_its_group() {
     }
 }
 
-/// TestBindTo: the group is the consumer only where name, claim and template are all equal (null equals null).
+/// `TestBindTo`: the group is the consumer only where name, claim and template are all equal (null equals null).
 #[test]
 fn a_claim_is_bound_to_the_group_only_where_the_entries_are_equal() {
     let cases: Vec<(&str, Draft, Option<Draft>, &str)> = vec![
@@ -188,7 +188,7 @@ fn a_claim_is_bound_to_the_group_only_where_the_entries_are_equal() {
     }
 }
 
-/// TestBindTo, errors: an entry of the group with neither field, before the match, leaves the rest usable: the
+/// `TestBindTo`, errors: an entry of the group with neither field, before the match, leaves the rest usable: the
 /// Pod's entries are judged one by one.
 #[test]
 fn a_group_entry_that_we_do_not_understand_does_not_stop_the_others() {
@@ -202,7 +202,7 @@ fn a_group_entry_that_we_do_not_understand_does_not_stop_the_others() {
     assert_eq!(w.recorded(Kind::Pod, "p"), map([(ENTRY, &group_claim), ("own", &own)]));
 }
 
-/// TestName and TestNameFromPodGroup: direct, generated, not made yet, neither.
+/// `TestName` and `TestNameFromPodGroup`: direct, generated, not made yet, neither.
 #[test]
 fn an_entry_stands_for_its_users_claim_its_generated_claim_or_none() {
     let mut w = World::default();
@@ -232,7 +232,7 @@ fn an_entry_stands_for_its_users_claim_its_generated_claim_or_none() {
     assert_eq!(resolve(&g.claims, &g.claim_statuses), expected);
 }
 
-/// TestGetAdminAccessMetricLabel, on the claims that are created.
+/// `TestGetAdminAccessMetricLabel`, on the claims that are created.
 #[test]
 fn a_claim_counts_as_admin_when_an_exact_request_asks_for_it() {
     let exactly =

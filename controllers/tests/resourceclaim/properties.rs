@@ -58,6 +58,7 @@ enum Happening {
     CollectGarbage,
     Lag(u8, u16),
     LateAnswers(bool),
+    Eager(bool),
     Lose(u8, bool),
     Refuse(u8),
     Relist(u8),
@@ -92,6 +93,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(H::CollectGarbage),
         3 => (0..4u8, 0..40_000u16).prop_map(|(kind, ms)| H::Lag(kind, ms)),
         1 => any::<bool>().prop_map(H::LateAnswers),
+        1 => any::<bool>().prop_map(H::Eager),
         2 => (0..11u8, any::<bool>()).prop_map(|(verb, done)| H::Lose(verb, done)),
         1 => (0..11u8).prop_map(H::Refuse),
         2 => (0..4u8).prop_map(H::Relist),
@@ -284,11 +286,20 @@ fn happen(w: &mut World, lives: &mut Lives, what: &Happening) {
             }
         }
         H::CollectGarbage => w.collect_garbage(),
+        _ => trouble(w, lives, what),
+    }
+}
+
+/// What happens between us and the server, and time.
+fn trouble(w: &mut World, lives: &Lives, what: &Happening) {
+    use Happening as H;
+    match what {
         H::Lag(n, _) if lives.reuse && matches!(kind(*n), Kind::Pod | Kind::PodGroup) => {}
         H::Lag(n, ms) => {
             w.server.lag.insert(kind(*n), Duration::from_millis(u64::from(*ms)));
         }
         H::LateAnswers(late) => w.driver.late_answers = *late,
+        H::Eager(eager) => w.driver.eager = *eager,
         H::Lose(n, carried_out) => {
             if *carried_out {
                 w.lose_answers(verb(*n), "", 1);
@@ -300,6 +311,7 @@ fn happen(w: &mut World, lives: &mut Lives, what: &Happening) {
         H::Relist(n) => w.relist(kind(*n)),
         H::Restart(n) => w.restart_in(order(*n)),
         H::Wait(ms) => w.run_for(Duration::from_millis(u64::from(*ms))),
+        _ => unreachable!("{what:?} happens in the cluster"),
     }
 }
 
@@ -469,8 +481,8 @@ fn compare_view(w: &World) {
     assert_eq!(view.pod_groups.len(), w.server.list(Kind::PodGroup).len());
     assert_eq!(view.templates.len(), w.server.list(Kind::Template).len());
     assert_eq!(view.claim_counts().map(|(_, n)| n).sum::<u64>(), u64::try_from(seen.len()).unwrap());
-    assert!(view.claims.overdue(w.server.now + Duration::from_secs(60)).is_empty());
-    assert!(view.pods.overdue(w.server.now + Duration::from_secs(60)).is_empty());
+    assert!(view.claims.overdue(w.server.now + Duration::from_mins(1)).is_empty());
+    assert!(view.pods.overdue(w.server.now + Duration::from_mins(1)).is_empty());
 }
 
 /// Lives through it all; the world at rest.
@@ -510,10 +522,10 @@ proptest! {
 
         let rest = w.writes();
         w.resync();
-        w.run_for(Duration::from_secs(120));
+        w.run_for(Duration::from_mins(2));
         prop_assert_eq!(w.writes(), rest, "a resync writes: {:#?}", w.driver.log.last());
         w.restart();
-        w.run_for(Duration::from_secs(120));
+        w.run_for(Duration::from_mins(2));
         prop_assert_eq!(w.writes(), rest, "a restart writes: {:#?}", w.driver.log.last());
         check(&w);
     }
@@ -530,7 +542,7 @@ proptest! {
         check(&w);
         let calm: Vec<Happening> = happenings
             .iter()
-            .filter(|h| !matches!(h, H::Lag(..) | H::LateAnswers(_) | H::Lose(..) | H::Refuse(_) | H::Relist(_) | H::Restart(_)))
+            .filter(|h| !matches!(h, H::Lag(..) | H::LateAnswers(_) | H::Eager(_) | H::Lose(..) | H::Refuse(_) | H::Relist(_) | H::Restart(_)))
             .cloned()
             .collect();
         let c = live(&calm, reuse);

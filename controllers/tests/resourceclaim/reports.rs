@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::common::{World, driver::Verb, map, objects::*, server::Kind};
 
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// No Pod's or group's recorded name ever changed or vanished.
 fn records_only_grow(w: &World) {
@@ -205,7 +205,7 @@ fn a_group_of_five_thousand_pods_keeps_one_claim_with_one_consumer() {
     }
     w.settle();
     let name = w.only_claim_of(&uid, "e");
-    assert_eq!(w.claim_names(), [name.clone()]);
+    assert_eq!(w.claim_names().len(), 1);
     for n in 0..5000 {
         assert_eq!(w.recorded(Kind::Pod, &format!("p{n}")), map([("e", &name)]));
     }
