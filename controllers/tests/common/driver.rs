@@ -87,6 +87,9 @@ pub(crate) struct Driver {
     /// The process ends after this many more writes.
     pub(crate) dies_after: Option<usize>,
     pub(crate) dead: bool,
+    /// With a seed: other workers settle other keys between a plan and its requests.
+    pub(crate) interleave: Option<u64>,
+    busy: BTreeSet<Key>,
     /// Actions are carried out although the plan has lookups too.
     pub(crate) eager: bool,
     /// Watch events overtake the answers to our own requests.
@@ -116,6 +119,7 @@ impl Driver {
             meddle: self.meddle,
             late_answers: self.late_answers,
             eager: self.eager,
+            interleave: self.interleave,
             ..Self::default()
         }
     }
@@ -246,6 +250,8 @@ impl Driver {
         if self.late_answers {
             self.deliver(server);
         }
+        // The answer is on its way; meanwhile others get on.
+        self.give_way(server);
         answer
     }
 
@@ -330,10 +336,25 @@ impl Driver {
     ///
     /// Returns false when there is nothing to do now.
     pub(crate) fn work(&mut self, server: &mut Server) -> bool {
-        let Some(key) = self.ready.pop_front() else { return false };
+        // A key is worked on by one worker at a time.
+        let Some(at) = self.ready.iter().position(|key| !self.busy.contains(key)) else { return false };
+        let Some(key) = self.ready.remove(at) else { return false };
         self.waiting.remove(&key);
         self.process(server, &key);
         true
+    }
+
+    /// Other workers may get on with other keys while this one waits for its turn or for an answer.
+    fn give_way(&mut self, server: &mut Server) {
+        let Some(state) = &mut self.interleave else { return };
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let others = (*state >> 60) % 3;
+        if self.busy.len() <= 4 {
+            self.deliver(server);
+            for _ in 0..others {
+                self.work(server);
+            }
+        }
     }
 
     /// Makes delayed keys ready that are due; when the next one is due.
@@ -351,6 +372,8 @@ impl Driver {
     pub(crate) fn mend(&mut self) {
         self.faults.clear();
         self.late_answers = false;
+        self.eager = false;
+        self.interleave = None;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -359,6 +382,13 @@ impl Driver {
 
     /// Plans and acts on one key; true when nothing failed. As dra-act's `Executor::settle`.
     pub(crate) fn process(&mut self, server: &mut Server, key: &Key) -> bool {
+        self.busy.insert(key.clone());
+        let settled = self.settle(server, key);
+        self.busy.remove(key);
+        settled
+    }
+
+    fn settle(&mut self, server: &mut Server, key: &Key) -> bool {
         let mut pass = Pass::at(server.now);
         let mut failed: Vec<Action> = Vec::new();
         let mut trouble = false;
@@ -389,6 +419,7 @@ impl Driver {
                 if let Some(meddle) = &mut self.meddle {
                     meddle(server, &action);
                 }
+                self.give_way(server);
                 super::guards::check(server, &action);
                 self.log.push(action.to_string());
                 if self.carry_out(server, &action).is_err() {
@@ -398,8 +429,8 @@ impl Driver {
                     }
                     failed.push(action);
                 }
-                if self.dies_after == Some(0) {
-                    self.dead = true;
+                self.dead |= self.dies_after == Some(0);
+                if self.dead {
                     return false;
                 }
             }

@@ -13,6 +13,7 @@ mod checklist_existing;
 mod checklist_release;
 mod crashes;
 mod defects;
+mod documented;
 mod event_handlers;
 mod hazards;
 mod library;

@@ -59,6 +59,7 @@ enum Happening {
     Lag(u8, u16),
     LateAnswers(bool),
     Eager(bool),
+    Interleave(Option<u64>),
     Lose(u8, bool),
     Refuse(u8),
     Relist(u8),
@@ -94,6 +95,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => (0..4u8, 0..40_000u16).prop_map(|(kind, ms)| H::Lag(kind, ms)),
         1 => any::<bool>().prop_map(H::LateAnswers),
         1 => any::<bool>().prop_map(H::Eager),
+        2 => prop::option::of(any::<u64>()).prop_map(H::Interleave),
         2 => (0..11u8, any::<bool>()).prop_map(|(verb, done)| H::Lose(verb, done)),
         1 => (0..11u8).prop_map(H::Refuse),
         2 => (0..4u8).prop_map(H::Relist),
@@ -300,6 +302,7 @@ fn trouble(w: &mut World, lives: &Lives, what: &Happening) {
         }
         H::LateAnswers(late) => w.driver.late_answers = *late,
         H::Eager(eager) => w.driver.eager = *eager,
+        H::Interleave(seed) => w.driver.interleave = *seed,
         H::Lose(n, carried_out) => {
             if *carried_out {
                 w.lose_answers(verb(*n), "", 1);
@@ -542,7 +545,7 @@ proptest! {
         check(&w);
         let calm: Vec<Happening> = happenings
             .iter()
-            .filter(|h| !matches!(h, H::Lag(..) | H::LateAnswers(_) | H::Eager(_) | H::Lose(..) | H::Refuse(_) | H::Relist(_) | H::Restart(_)))
+            .filter(|h| !matches!(h, H::Lag(..) | H::LateAnswers(_) | H::Eager(_) | H::Interleave(_) | H::Lose(..) | H::Refuse(_) | H::Relist(_) | H::Restart(_)))
             .cloned()
             .collect();
         let c = live(&calm, reuse);
