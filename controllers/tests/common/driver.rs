@@ -374,6 +374,7 @@ impl Driver {
         self.late_answers = false;
         self.eager = false;
         self.interleave = None;
+        self.dies_after = None;
     }
 
     pub(crate) fn is_idle(&self) -> bool {

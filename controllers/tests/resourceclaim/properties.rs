@@ -8,8 +8,10 @@ use dra_api::ObjectKey;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use dra_controllers::resourceclaim::Gates;
+
 use crate::common::{
-    World,
+    ALL_ON, World, all_gates,
     driver::Verb,
     guards::{is_deleting, is_done, is_live_consumer, made_for},
     objects::*,
@@ -60,6 +62,8 @@ enum Happening {
     LateAnswers(bool),
     Eager(bool),
     Interleave(Option<u64>),
+    /// The process dies after this many more writes.
+    Crash(u8),
     Lose(u8, bool),
     Refuse(u8),
     Relist(u8),
@@ -96,6 +100,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => any::<bool>().prop_map(H::LateAnswers),
         1 => any::<bool>().prop_map(H::Eager),
         2 => prop::option::of(any::<u64>()).prop_map(H::Interleave),
+        1 => (1..5u8).prop_map(H::Crash),
         2 => (0..11u8, any::<bool>()).prop_map(|(verb, done)| H::Lose(verb, done)),
         1 => (0..11u8).prop_map(H::Refuse),
         2 => (0..4u8).prop_map(H::Relist),
@@ -303,6 +308,7 @@ fn trouble(w: &mut World, lives: &Lives, what: &Happening) {
         H::LateAnswers(late) => w.driver.late_answers = *late,
         H::Eager(eager) => w.driver.eager = *eager,
         H::Interleave(seed) => w.driver.interleave = *seed,
+        H::Crash(writes) => w.driver.dies_after = Some(usize::from(*writes)),
         H::Lose(n, carried_out) => {
             if *carried_out {
                 w.lose_answers(verb(*n), "", 1);
@@ -490,10 +496,17 @@ fn compare_view(w: &World) {
 
 /// Lives through it all; the world at rest.
 fn live(happenings: &[Happening], reuse: bool) -> World {
-    let mut w = World::default();
+    live_with(ALL_ON, happenings, reuse)
+}
+
+fn live_with(gates: Gates, happenings: &[Happening], reuse: bool) -> World {
+    let mut w = World::new(gates);
     let mut lives = Lives { reuse, ..Lives::default() };
     for what in happenings {
         happen(&mut w, &mut lives, what);
+        if w.driver.dead {
+            w.restart();
+        }
     }
     quiet_down(&mut w);
     w
@@ -533,6 +546,29 @@ proptest! {
         check(&w);
     }
 
+    /// With any gates: no harm, rest, and nothing left of Pods that are gone.
+    #[test]
+    fn with_any_gates_there_is_rest_in_the_end(
+        happenings in prop::collection::vec(happening(), 1..30),
+        reuse in any::<bool>(),
+        gates in prop::sample::select(all_gates()),
+        later in prop::sample::select(all_gates()),
+    ) {
+        let mut w = live_with(gates, &happenings, reuse);
+        let rest = w.writes();
+        w.resync();
+        w.run_for(Duration::from_mins(2));
+        prop_assert_eq!(w.writes(), rest, "a resync writes: {:#?}", w.driver.log.last());
+        // The manager comes back with other gates, and in the end with all of them.
+        w.driver.planner.gates = later;
+        w.restart();
+        quiet_down(&mut w);
+        w.driver.planner.gates = ALL_ON;
+        w.restart();
+        quiet_down(&mut w);
+        check(&w);
+    }
+
     /// Lag, late answers, relists and restarts are no part of what happens: without them the end is the same, as far
     /// as users see it.
     #[test]
@@ -545,7 +581,7 @@ proptest! {
         check(&w);
         let calm: Vec<Happening> = happenings
             .iter()
-            .filter(|h| !matches!(h, H::Lag(..) | H::LateAnswers(_) | H::Eager(_) | H::Interleave(_) | H::Lose(..) | H::Refuse(_) | H::Relist(_) | H::Restart(_)))
+            .filter(|h| !matches!(h, H::Lag(..) | H::LateAnswers(_) | H::Eager(_) | H::Interleave(_) | H::Crash(_) | H::Lose(..) | H::Refuse(_) | H::Relist(_) | H::Restart(_)))
             .cloned()
             .collect();
         let c = live(&calm, reuse);
