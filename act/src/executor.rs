@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use dra_api::{Claim, Object, ObjectKey, Pod, PodGroup};
+use dra_api::{Claim, Object, ObjectKey, Pod, PodGroup, Uid};
 use dra_controllers::{
     plan::{Action, Lookup, NewClaim, Notice, Pass, Plan, Precondition, Subject, SubjectKind},
     resourceclaim::{REASON_CREATION, REASON_RESERVATION},
@@ -57,6 +57,7 @@ impl Executor {
     pub async fn settle(&self, key: &(dyn Display + Sync), plan: impl Fn(&View, &Pass) -> Plan) -> Next {
         let mut pass = Pass::default();
         let mut failed: Vec<Action> = Vec::new();
+        let mut accepted: Vec<Action> = Vec::new();
         let mut told: Vec<Notice> = Vec::new();
         let mut retry: Option<Duration> = None;
         for _ in 0..ROUNDS {
@@ -87,12 +88,21 @@ impl Executor {
                     continue;
                 }
                 progress = true;
-                if let Err(failure) = self.carry_out(key, &action).await {
-                    retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
-                    if let Action::Create(new) = &action {
-                        pass.failed_creates.push(Arc::clone(&new.entry));
-                    }
+                if accepted.contains(&action) {
+                    tracing::warn!(%key, %action, "was accepted and had no effect; will be tried again later");
+                    retry.get_or_insert_default();
                     failed.push(action);
+                    continue;
+                }
+                match self.carry_out(key, &action).await {
+                    Ok(()) => accepted.push(action),
+                    Err(failure) => {
+                        retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
+                        if let Action::Create(new) = &action {
+                            pass.failed_creates.push(Arc::clone(&new.entry));
+                        }
+                        failed.push(action);
+                    }
                 }
             }
             if !progress {
@@ -119,9 +129,9 @@ impl Executor {
         stream::iter(lookups)
             .map(|lookup| async move {
                 let result = match &lookup {
-                    Lookup::Claim(object) => self.fetch::<Claim>(object).await,
-                    Lookup::Pod(object) => self.fetch::<Pod>(object).await,
-                    Lookup::PodGroup(object) => self.fetch::<PodGroup>(object).await,
+                    Lookup::Claim(object) => self.fetch::<Claim>(object).await.map(|_| ()),
+                    Lookup::Pod { key, uid } => self.ascertain::<Pod>(key, uid).await,
+                    Lookup::PodGroup { key, uid } => self.ascertain::<PodGroup>(key, uid).await,
                     Lookup::ClaimsIn(namespace) => self.list_claims(namespace).await,
                 };
                 result.err().map(|failure| {
@@ -135,8 +145,19 @@ impl Executor {
             .await
     }
 
-    /// Reads one object and tells the view what came of it.
-    async fn fetch<T: Tracked>(&self, key: &ObjectKey) -> Result<(), Failure> {
+    /// Finds out whether the object with this very uid exists.
+    async fn ascertain<T: Tracked>(&self, key: &ObjectKey, uid: &Uid) -> Result<(), Failure> {
+        if self.fetch::<T>(key).await?.as_ref() != Some(uid) {
+            self.shared.update(|view, _| {
+                view.note_gone::<T>(uid.clone());
+                None
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads one object and tells the view what came of it; the uid that stands under the key.
+    async fn fetch<T: Tracked>(&self, key: &ObjectKey) -> Result<Option<Uid>, Failure> {
         let known = self.shared.read(|view| T::store(view).get(key).map(|o| o.meta().uid.clone()));
         let answer = match self.send(request::get(&T::KIND, key)).await {
             Ok(text) => T::decode(&text).map(Some).map_err(|error| Failure::Refused {
@@ -153,11 +174,13 @@ impl Executor {
             Err(_) => "failed",
         };
         self.metrics.looked_up(T::KIND.plural, outcome);
-        match answer? {
-            Some(object) => self.shared.update(|view, now| view.found(object, now)),
-            None => self.shared.update(|view, now| view.not_found::<T>(key, known.as_ref(), now)),
-        }
-        Ok(())
+        let Some(object) = answer? else {
+            self.shared.update(|view, now| view.not_found::<T>(key, known.as_ref(), now));
+            return Ok(None);
+        };
+        let uid = object.meta().uid.clone();
+        self.shared.update(|view, now| view.found(object, now));
+        Ok(Some(uid))
     }
 
     async fn list_claims(&self, namespace: &Arc<str>) -> Result<(), Failure> {
@@ -248,8 +271,8 @@ impl Executor {
                     SubjectKind::PodGroup => self.answered::<PodGroup>(&text),
                 }
             }
-            Action::Reserve { claim, consumer } => {
-                let text = self.send(request::reserve(claim, consumer)).await?;
+            Action::Reserve { claim, after, consumer } => {
+                let text = self.send(request::reserve(claim, after, consumer)).await?;
                 self.answered::<Claim>(&text)
             }
             Action::Release { claim, consumers, deallocate } => {
@@ -387,7 +410,7 @@ impl Executor {
                     ),
                 });
             }
-            Action::Reserve { claim, consumer } if consumer.is_pod() => self.tell(&Notice {
+            Action::Reserve { claim, consumer, .. } if consumer.is_pod() => self.tell(&Notice {
                 subject: Subject {
                     kind: SubjectKind::Pod,
                     key: claim.key.sibling(&consumer.name),

@@ -89,7 +89,8 @@ impl From<kube::Error> for Failure {
                     // A timeout or crash on the server's side may come after the write.
                     500 | 502 | 504 => Self::Unknown(text),
                     429 | 503 => Self::Busy { text, after: Duration::from_secs(u64::from(delay)) },
-                    404 => Self::Gone(text),
+                    // Only the registry says so; an API that is not served answers 404 without an object's name.
+                    404 if !name.is_empty() => Self::Gone(text),
                     409 if delay > 0 => Self::Busy { text, after: Duration::from_secs(u64::from(delay)) },
                     409 => Self::Conflict(text),
                     code => Self::Refused { text, name, code },
@@ -164,7 +165,14 @@ mod tests {
     fn the_delay_that_the_server_asks_for_is_kept() {
         let delayed = details(serde_json::json!({"retryAfterSeconds": 7}));
         assert_eq!(api(429, "later", Some(delayed)).retry_after(), Duration::from_secs(7));
-        assert_eq!(api(404, "gone", None).retry_after(), Duration::ZERO);
+        assert_eq!(api(403, "no", None).retry_after(), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_api_that_is_not_served_does_not_mean_that_the_object_is_gone() {
+        let named = details(serde_json::json!({"name": "p", "kind": "pods"}));
+        assert!(matches!(api(404, "pods \"p\" not found", Some(named)), Failure::Gone(_)));
+        assert!(matches!(api(404, "404 page not found", None), Failure::Refused { .. }));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dra_api::{Claim, Consumer, Kind, Object, ObjectKey, Pod, PodGroup, names};
+use dra_api::{Claim, Consumer, Kind, Object, ObjectKey, Pod, PodGroup, Uid, names};
 use dra_controllers::plan::{NewClaim, Precondition, Subject, SubjectKind};
 use http::{Request, header::CONTENT_TYPE};
 use serde_json::{Value, json};
@@ -77,15 +77,24 @@ fn claim_path(claim: &Precondition, subresource: &str) -> String {
     format!("{}{subresource}", Claim::KIND.path(&claim.key.namespace, &claim.key.name))
 }
 
-/// Adds a consumer; `reservedFor` is merged by uid.
-pub(crate) fn reserve(claim: &Precondition, consumer: &Consumer) -> Result<HttpRequest, http::Error> {
+/// Adds a consumer behind those that are there. `reservedFor` is merged by uid, and without an order a strategic
+/// merge would put the new one in front.
+pub(crate) fn reserve(
+    claim: &Precondition,
+    after: &[Uid],
+    consumer: &Consumer,
+) -> Result<HttpRequest, http::Error> {
     let mut entry = json!({"resource": *consumer.resource, "name": *consumer.name, "uid": *consumer.uid});
     if !consumer.api_group.is_empty()
         && let Some(fields) = entry.as_object_mut()
     {
         fields.insert("apiGroup".to_owned(), json!(*consumer.api_group));
     }
-    let body = json!({"metadata": locked(claim), "status": {"reservedFor": [entry]}});
+    let order: Vec<Value> = after.iter().chain([&consumer.uid]).map(|uid| json!({"uid": **uid})).collect();
+    let body = json!({
+        "metadata": locked(claim),
+        "status": {"reservedFor": [entry], "$setElementOrder/reservedFor": order},
+    });
     build(http::Method::PATCH, &claim_path(claim, "/status"), STRATEGIC, body.to_string())
 }
 
@@ -175,13 +184,12 @@ mod tests {
     fn a_pod_is_reserved_without_api_group_and_a_pod_group_with_it() {
         let mut consumer =
             Consumer { api_group: "".into(), resource: "pods".into(), name: "p".into(), uid: "pu".into() };
-        let request = reserve(&claim(), &consumer).unwrap();
-        assert_eq!(
-            body(&request)["status"]["reservedFor"],
-            json!([{"resource": "pods", "name": "p", "uid": "pu"}])
-        );
+        let request = reserve(&claim(), &["first".into()], &consumer).unwrap();
+        let status = body(&request)["status"].clone();
+        assert_eq!(status["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "pu"}]));
+        assert_eq!(status["$setElementOrder/reservedFor"], json!([{"uid": "first"}, {"uid": "pu"}]));
         consumer.api_group = names::SCHEDULING_GROUP.into();
-        let request = reserve(&claim(), &consumer).unwrap();
+        let request = reserve(&claim(), &[], &consumer).unwrap();
         assert_eq!(body(&request)["status"]["reservedFor"][0]["apiGroup"], names::SCHEDULING_GROUP);
     }
 

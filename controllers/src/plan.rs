@@ -29,10 +29,20 @@ impl Plan {
 pub enum Lookup {
     /// Does this claim exist?
     Claim(ObjectKey),
-    /// Does this Pod exist?
-    Pod(ObjectKey),
-    /// Does this PodGroup exist?
-    PodGroup(ObjectKey),
+    /// Does this very Pod exist?
+    Pod {
+        /// Its key.
+        key: ObjectKey,
+        /// Its uid: another Pod of that name is not it.
+        uid: Uid,
+    },
+    /// Does this very PodGroup exist?
+    PodGroup {
+        /// Its key.
+        key: ObjectKey,
+        /// Its uid: another PodGroup of that name is not it.
+        uid: Uid,
+    },
     /// Which claims does the namespace have? Asked when the answer to a create request was lost.
     ClaimsIn(Arc<str>),
 }
@@ -41,8 +51,8 @@ impl fmt::Display for Lookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claim(key) => write!(f, "ResourceClaim {key}"),
-            Self::Pod(key) => write!(f, "Pod {key}"),
-            Self::PodGroup(key) => write!(f, "PodGroup {key}"),
+            Self::Pod { key, uid } => write!(f, "Pod {key} ({uid})"),
+            Self::PodGroup { key, uid } => write!(f, "PodGroup {key} ({uid})"),
             Self::ClaimsIn(namespace) => write!(f, "the ResourceClaims in namespace {namespace}"),
         }
     }
@@ -211,6 +221,8 @@ pub enum Action {
     Reserve {
         /// The claim as it was seen.
         claim: Precondition,
+        /// Uids of its consumers, in order; the new one comes last.
+        after: Vec<Uid>,
         /// The new consumer.
         consumer: Consumer,
     },
@@ -254,7 +266,7 @@ impl fmt::Display for Action {
                 write!(f, "record claims in {} {}:", owner.kind.name(), owner.key)?;
                 statuses.iter().try_for_each(|(entry, name)| write!(f, " {entry}={name}"))
             }
-            Self::Reserve { claim, consumer } => {
+            Self::Reserve { claim, consumer, .. } => {
                 write!(f, "reserve ResourceClaim {} for {} {}", claim.key, consumer.resource, consumer.name)
             }
             Self::Release { claim, consumers, deallocate } => {

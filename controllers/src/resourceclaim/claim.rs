@@ -1,6 +1,6 @@
 //! Plan for a claim: take off consumers that ended, deallocate, remove the finalizer, delete (spec §4.3 and §5).
 
-use dra_api::{Claim, Consumer, ObjectKey};
+use dra_api::{Claim, ClaimEntry, ClaimStatus, Consumer, ObjectKey, Pod, PodGroup, Uid};
 
 use super::{
     ResourceClaims,
@@ -54,7 +54,7 @@ impl ResourceClaims {
             // Otherwise the finalizer stays: the scheduler sets it before it writes an allocation.
             plan.actions.push(Action::RemoveFinalizer { claim: precondition(claim) });
         } else if !claim.meta.deleting
-            && let Some(reason) = deletable(view, claim)
+            && let Some(reason) = deletable(view, claim, pass, &mut plan)
         {
             plan.actions.push(Action::Delete { claim: precondition(claim), reason });
         }
@@ -71,29 +71,28 @@ impl ResourceClaims {
     ) -> Verdict {
         let key = claim.meta.key.sibling(&consumer.name);
         if consumer.is_pod() {
-            match view.pods.get(&key) {
-                Some(pod) if pod.meta.uid == consumer.uid => {
-                    if pod.is_done() {
-                        Verdict::Drop(ReleaseReason::Done)
-                    } else {
-                        Verdict::Keep
-                    }
-                }
-                Some(_) => Verdict::Drop(ReleaseReason::Replaced),
-                None => vanished::<dra_api::Pod>(view, consumer, Lookup::Pod(key.clone()), &key, pass, plan),
-            }
-        } else if consumer.is_pod_group() && self.workload_claims(view) && view.pod_groups_served {
-            match view.pod_groups.get(&key) {
-                Some(group) if group.meta.uid == consumer.uid => Verdict::Keep,
-                Some(_) => Verdict::Drop(ReleaseReason::Replaced),
-                None => vanished::<dra_api::PodGroup>(
+            match view.pods.get(&key).filter(|pod| pod.meta.uid == consumer.uid) {
+                Some(pod) if pod.is_done() => Verdict::Drop(ReleaseReason::Done),
+                Some(_) => Verdict::Keep,
+                None if is_gone::<Pod>(
                     view,
-                    consumer,
-                    Lookup::PodGroup(key.clone()),
-                    &key,
+                    &consumer.uid,
+                    Lookup::Pod { key: key.clone(), uid: consumer.uid.clone() },
                     pass,
                     plan,
-                ),
+                ) =>
+                {
+                    Verdict::Drop(gone_or_replaced::<Pod>(view, &key))
+                }
+                None => Verdict::Keep,
+            }
+        } else if consumer.is_pod_group() && self.workload_claims(view) && view.pod_groups_served {
+            let known = view.pod_groups.get(&key).is_some_and(|group| group.meta.uid == consumer.uid);
+            let lookup = Lookup::PodGroup { key: key.clone(), uid: consumer.uid.clone() };
+            if !known && is_gone::<PodGroup>(view, &consumer.uid, lookup, pass, plan) {
+                Verdict::Drop(gone_or_replaced::<PodGroup>(view, &key))
+            } else {
+                Verdict::Keep
             }
         } else {
             let kind = if consumer.api_group.is_empty() {
@@ -107,30 +106,32 @@ impl ResourceClaims {
     }
 }
 
-/// A consumer that the view does not have: dropped only when its deletion was seen or a GET says that it is
-/// gone, because the watch may simply be behind.
-fn vanished<T: Tracked>(
-    view: &View,
-    consumer: &Consumer,
-    lookup: Lookup,
-    key: &ObjectKey,
-    pass: &Pass,
-    plan: &mut Plan,
-) -> Verdict {
-    let store = T::store(view);
-    if store.was_deleted(&consumer.uid) || store.is_absent(key, pass.now) {
-        return Verdict::Drop(ReleaseReason::Gone);
+/// Whether an object that the view does not have is gone for good: its deletion was seen, or a GET did not find
+/// it. Only the uid counts. Another object of that name proves nothing, because the watch may be behind and still
+/// show the one before.
+fn is_gone<T: Tracked>(view: &View, uid: &Uid, lookup: Lookup, pass: &Pass, plan: &mut Plan) -> bool {
+    if T::store(view).was_deleted(uid) {
+        return true;
     }
     look_up(lookup, pass, plan);
-    Verdict::Keep
+    false
+}
+
+fn gone_or_replaced<T: Tracked>(view: &View, key: &ObjectKey) -> ReleaseReason {
+    if T::store(view).get(key).is_some() { ReleaseReason::Replaced } else { ReleaseReason::Gone }
 }
 
 /// Whether an unused claim of a Pod has lost its purpose. Claims of owners that the view does not have are left
 /// to the garbage collector: the owner may simply not be known yet.
-fn deletable(view: &View, claim: &Claim) -> Option<DeleteReason> {
+fn deletable(view: &View, claim: &Claim, pass: &Pass, plan: &mut Plan) -> Option<DeleteReason> {
     if let Some(owner) = claim.pod_owner() {
-        let pod = view.pods.get(&claim.meta.key.sibling(&owner.name))?;
-        if pod.meta.uid != owner.uid || pod.is_done() {
+        let key = claim.meta.key.sibling(&owner.name);
+        let pod = view.pods.get(&key)?;
+        if pod.meta.uid != owner.uid {
+            let lookup = Lookup::Pod { key, uid: owner.uid.clone() };
+            return is_gone::<Pod>(view, &owner.uid, lookup, pass, plan).then_some(DeleteReason::OwnerDone);
+        }
+        if pod.is_done() {
             return Some(DeleteReason::OwnerDone);
         }
         return duplicate(view, claim, &pod.claims, &pod.claim_statuses).then_some(DeleteReason::Duplicate);
@@ -143,12 +144,7 @@ fn deletable(view: &View, claim: &Claim) -> Option<DeleteReason> {
 
 /// True when the owner's status names another claim with the same owner for the same entry, and nobody has ever
 /// touched this one: it came from a create request whose answer was lost.
-fn duplicate(
-    view: &View,
-    claim: &Claim,
-    entries: &[dra_api::ClaimEntry],
-    statuses: &[dra_api::ClaimStatus],
-) -> bool {
+fn duplicate(view: &View, claim: &Claim, entries: &[ClaimEntry], statuses: &[ClaimStatus]) -> bool {
     if claim.finalizer || claim.allocation.is_some() || claim.extended {
         return false;
     }

@@ -140,7 +140,11 @@ impl ResourceClaims {
             }
             match self.consumer(view, owner, pod, membership, entry) {
                 Ok(consumer) => match obstacle(claim, node) {
-                    None => plan.actions.push(Action::Reserve { claim: precondition(claim), consumer }),
+                    None => plan.actions.push(Action::Reserve {
+                        claim: precondition(claim),
+                        after: claim.reserved_for.iter().map(|c| c.uid.clone()).collect(),
+                        consumer,
+                    }),
                     Some(why) => refuse_reservation(&owner.subject, entry, why, plan),
                 },
                 // Said once for the entry; a gate that is off stays quiet here, as in-tree.

@@ -148,6 +148,11 @@ impl View {
         Some(removed(key.clone(), old, indexes))
     }
 
+    /// A GET begun after this uid was heard of showed nothing, or another object, under its name.
+    pub fn note_gone<T: Tracked>(&mut self, uid: Uid) {
+        T::parts(self).0.note_gone(uid);
+    }
+
     /// A GET returned the object: what it shows needs no confirmation by the watch.
     pub fn found<T: Tracked>(&mut self, object: T, now: Elapsed) -> Option<Change> {
         let key = object.meta().key.clone();

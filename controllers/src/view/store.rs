@@ -113,7 +113,7 @@ impl<T: Object> Store<T> {
             && self.absent.get(key).is_some_and(|at| now.saturating_sub(*at) < UNCONFIRMED_FOR)
     }
 
-    /// True when the object with this uid was seen to be deleted.
+    /// True when the object with this uid was seen to be deleted, or looked for in vain.
     pub fn was_deleted(&self, uid: &Uid) -> bool {
         self.deleted.1.contains(uid)
     }
@@ -205,6 +205,11 @@ impl<T: Object> Store<T> {
             // Another object has come while the answer was on its way.
             (Some(_), _) => None,
         }
+    }
+
+    /// A GET begun after this uid was heard of did not show it: it is gone for good.
+    pub(super) fn note_gone(&mut self, uid: Uid) {
+        self.remember_deleted(uid);
     }
 
     /// An object in the list that could not be decoded: whatever is known of it is kept.

@@ -302,6 +302,27 @@ impl Driver {
         }
     }
 
+    /// Reads an object to find out whether it is the one with this uid.
+    fn ascertain(
+        &mut self,
+        server: &mut Server,
+        kind: Kind,
+        key: &ObjectKey,
+        uid: &Uid,
+    ) -> Result<(), Refusal> {
+        // Keep what the server says under the key before the view forgets it again.
+        let served = kind != Kind::PodGroup || server.pod_groups_served;
+        self.read(server, kind, key)?;
+        let there = server.get(kind, key).filter(|_| served).is_some_and(|o| uid_of(&o) == &**uid);
+        if !there {
+            match kind {
+                Kind::PodGroup => self.view.note_gone::<PodGroup>(uid.clone()),
+                _ => self.view.note_gone::<Pod>(uid.clone()),
+            }
+        }
+        Ok(())
+    }
+
     fn known_state(&self, kind: Kind, key: &ObjectKey) -> Option<(Uid, ResourceVersion)> {
         let meta = match kind {
             Kind::Pod => &self.view.pods.get(key)?.meta,
@@ -315,8 +336,8 @@ impl Driver {
     fn look_up(&mut self, server: &mut Server, lookup: &Lookup) -> Result<(), Refusal> {
         match lookup {
             Lookup::Claim(key) => self.read(server, Kind::Claim, key),
-            Lookup::Pod(key) => self.read(server, Kind::Pod, key),
-            Lookup::PodGroup(key) => self.read(server, Kind::PodGroup, key),
+            Lookup::Pod { key, uid } => self.ascertain(server, Kind::Pod, key, uid),
+            Lookup::PodGroup { key, uid } => self.ascertain(server, Kind::PodGroup, key, uid),
             Lookup::ClaimsIn(namespace) => {
                 let began = server.now;
                 let list = self.request(server, Verb::ListClaims, namespace, |s| Ok(s.list(Kind::Claim)))?;
@@ -470,7 +491,7 @@ impl Driver {
         match action {
             Action::Create(new) => self.create(server, new),
             Action::Record { owner, statuses } => self.record(server, owner, statuses),
-            Action::Reserve { claim, consumer } => {
+            Action::Reserve { claim, consumer, .. } => {
                 let mut new = json!({"resource": *consumer.resource, "name": *consumer.name,
                     "uid": *consumer.uid});
                 if !consumer.api_group.is_empty() {

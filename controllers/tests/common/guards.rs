@@ -125,7 +125,7 @@ pub(crate) fn check(server: &Server, action: &Action) {
             );
             assert!(done || *reason == DeleteReason::Duplicate, "the owner is not done: {action}");
         }
-        Action::Reserve { claim, consumer } => {
+        Action::Reserve { claim, consumer, .. } => {
             let Some(object) = holds(server, claim) else { return };
             assert!(!object["status"]["allocation"].is_null(), "reserved without allocation: {action}");
             let there = items(&object["status"]["reservedFor"]).any(|c| c["uid"] == *consumer.uid);

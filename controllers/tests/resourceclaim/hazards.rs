@@ -31,7 +31,6 @@ fn successors(group_too: bool) -> World {
 }
 
 #[test]
-#[ignore = "BUG: a live consumer is dropped while its Pod's watch is behind (planner-bugs.md 7)"]
 fn a_new_pod_of_an_old_name_keeps_its_reservation_while_the_old_one_is_still_in_the_view() {
     let mut w = successors(true);
     w.run_for(MINUTE / 2);
@@ -43,7 +42,6 @@ fn a_new_pod_of_an_old_name_keeps_its_reservation_while_the_old_one_is_still_in_
 }
 
 #[test]
-#[ignore = "BUG: a live consumer is dropped while its Pod's watch is behind (planner-bugs.md 7)"]
 fn a_new_pod_of_an_old_name_keeps_its_reservation_although_a_lookup_did_not_find_the_old_one() {
     let mut w = World::default();
     w.put(claim("c").allocated().reserved_for(pod_consumer("p", "old")));
@@ -59,7 +57,6 @@ fn a_new_pod_of_an_old_name_keeps_its_reservation_although_a_lookup_did_not_find
 }
 
 #[test]
-#[ignore = "BUG: a live owner's claim is deleted while its Pod's watch is behind (planner-bugs.md 7)"]
 fn a_new_pod_of_an_old_name_keeps_the_claim_that_the_scheduler_made_for_it() {
     let mut w = World::default();
     w.put(pod("p"));

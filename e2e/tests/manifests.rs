@@ -1,0 +1,74 @@
+//! What users apply is what the API server takes and the binary understands.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use dra_e2e::{ControlPlane, Options, binaries};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, PostParams};
+
+const MANIFESTS: &str = "manifests/kustomize/base";
+const NAMESPACE: &str = "dra-controller-manager";
+
+#[tokio::test]
+async fn manifests_and_examples_are_accepted_by_the_api_server() -> Result<()> {
+    let plane = ControlPlane::start(Options { controllers: String::new(), ..Options::all_gates() }).await?;
+    let built = plane.kubectl(&["kustomize", MANIFESTS])?;
+    for kind in ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment", "Service"]
+    {
+        ensure!(
+            built.lines().any(|line| line == format!("kind: {kind}")),
+            "kustomize builds no {kind}:\n{built}"
+        );
+    }
+    // A dry run makes no namespace for the objects that follow it.
+    plane.kubectl(&["apply", "-f", &format!("{MANIFESTS}/namespace.yaml")])?;
+    plane.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-k", MANIFESTS])?;
+    plane.kubectl(&["apply", "--server-side", "--validate=strict", "-k", MANIFESTS])?;
+    plane.kubectl(&["apply", "-f", "examples/00-namespace.yaml"])?;
+    plane.kubectl(&[
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "examples/cluster",
+        "-f",
+        "examples",
+    ])?;
+
+    // The namespace enforces the restricted Pod security standard, which a Deployment is not held against.
+    let deployments: Api<Deployment> = Api::namespaced(plane.client().await?, NAMESPACE);
+    let template = deployments.get(NAMESPACE).await?.spec.template;
+    let mut pod =
+        Pod { metadata: template.metadata.unwrap_or_default(), spec: template.spec, ..Pod::default() };
+    pod.metadata.name = Some("from-the-deployment".to_owned());
+    let pods: Api<Pod> = Api::namespaced(plane.client().await?, NAMESPACE);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    pods.create(&dry_run, &pod).await.context("creating a Pod of the Deployment")?;
+    Ok(())
+}
+
+#[test]
+fn deployment_uses_flags_that_the_binary_knows() -> Result<()> {
+    let path = binaries::workspace().join(MANIFESTS).join("deployment.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let flags =
+        text.lines().filter_map(|line| line.trim().strip_prefix("- ")).filter(|line| line.starts_with("--"));
+    // A kubeconfig that is not there ends the command right after it has read its flags.
+    let output = Command::new(binaries::manager()?)
+        .arg("run")
+        .args(flags.clone())
+        .arg("--kubeconfig=/nonexistent/kubeconfig")
+        .output()
+        .context("running the manager")?;
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(flags.count() > 1, "no flags in {}", path.display());
+    ensure!(
+        !output.status.success() && said.contains("/nonexistent/kubeconfig"),
+        "{}: {said}",
+        output.status
+    );
+    Ok(())
+}
