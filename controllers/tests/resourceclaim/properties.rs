@@ -517,7 +517,6 @@ fn config() -> ProptestConfig {
         cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(192),
         // A failure becomes a test with a name.
         failure_persistence: None,
-        max_shrink_iters: 20_000,
         ..ProptestConfig::default()
     }
 }
