@@ -1,5 +1,13 @@
 //! The executor against a scripted API server: what it asks, in which order, and what it makes of the answers.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::float_cmp,
+    reason = "a test that cannot go on should say where"
+)]
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -96,7 +104,7 @@ impl Bench {
             .gather()
             .iter()
             .filter(|family| family.name() == name)
-            .flat_map(|family| family.get_metric())
+            .flat_map(prometheus::proto::MetricFamily::get_metric)
             .filter(|m| {
                 labels.iter().all(|(n, v)| m.get_label().iter().any(|l| l.name() == *n && l.value() == *v))
             })

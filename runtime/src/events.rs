@@ -376,7 +376,7 @@ mod tests {
             match observe(&mut a, "p", "n", second) {
                 Decision::Create { .. } => written.push((second, 1)),
                 Decision::Update { body, .. } => {
-                    written.push((second, body["series"]["count"].as_u64().unwrap()))
+                    written.push((second, body["series"]["count"].as_u64().unwrap()));
                 }
                 Decision::Count => {}
                 Decision::Suppress => panic!("repetitions are not new events"),

@@ -393,8 +393,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_during_its_work_is_worked_on_again_but_never_twice_at_once() {
-        let queue = queue();
         static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+        let queue = queue();
         queue.add("a".into());
         let worker = |queue: Arc<Queue<String>>| async move {
             let inner = Arc::clone(&queue);

@@ -97,14 +97,14 @@ fn pod(name: &str, version: u64) -> Value {
 }
 
 /// One line of a watch; the API server sends the type first.
-fn event(kind: &str, object: Value) -> String {
+fn event(kind: &str, object: &Value) -> String {
     format!(r#"{{"type":"{kind}","object":{object}}}"#)
 }
 
 fn end_of_list(version: u64) -> String {
     event(
         "BOOKMARK",
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": version.to_string(),
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": version.to_string(),
             "annotations": {"k8s.io/initial-events-end": "true"}}}),
     )
 }
@@ -114,7 +114,7 @@ fn status(code: u16, message: &str) -> Value {
         "reason": "x", "code": code})
 }
 
-fn list(items: Vec<Value>, version: u64) -> Value {
+fn list(items: &[Value], version: u64) -> Value {
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items})
 }
 
@@ -125,10 +125,10 @@ async fn a_streaming_list_and_its_changes_are_shown() {
     let script = vec![(
         STREAMING,
         Reply::Open(vec![
-            event("ADDED", pod("a", 1)),
+            event("ADDED", &pod("a", 1)),
             end_of_list(5),
-            event("MODIFIED", pod("a", 6)),
-            event("DELETED", pod("a", 7)),
+            event("MODIFIED", &pod("a", 6)),
+            event("DELETED", &pod("a", 7)),
         ]),
     )];
     assert_eq!(play(script, 5).await, ["begin", "ns/a@1", "end", "ns/a@6", "deleted ns/a u-a"]);
@@ -138,9 +138,9 @@ async fn a_streaming_list_and_its_changes_are_shown() {
 async fn a_server_that_refuses_streaming_lists_inside_the_stream_is_listed() {
     // etcd before 3.5.13: the refusal comes as a 500 within the stream, which stays open.
     let script = vec![
-        (STREAMING, Reply::Open(vec![event("ERROR", status(500, "watch-list unsupported"))])),
-        ("limit=500", Reply::Json(200, list(vec![pod("a", 1)], 5))),
-        ("resourceVersion=5", Reply::Open(vec![event("ADDED", pod("b", 6))])),
+        (STREAMING, Reply::Open(vec![event("ERROR", &status(500, "watch-list unsupported"))])),
+        ("limit=500", Reply::Json(200, list(&[pod("a", 1)], 5))),
+        ("resourceVersion=5", Reply::Open(vec![event("ADDED", &pod("b", 6))])),
     ];
     let shown = play(script, 6).await;
     assert_eq!(shown, ["begin", "failed", "begin", "ns/a@1", "end", "ns/b@6"]);
@@ -150,7 +150,7 @@ async fn a_server_that_refuses_streaming_lists_inside_the_stream_is_listed() {
 async fn a_server_that_rejects_streaming_lists_is_listed() {
     let script = vec![
         (STREAMING, Reply::Json(422, status(422, "sendInitialEvents is forbidden"))),
-        ("limit=500", Reply::Json(200, list(vec![], 5))),
+        ("limit=500", Reply::Json(200, list(&[], 5))),
     ];
     assert_eq!(play(script, 3).await, ["failed", "begin", "end"]);
 }
@@ -158,9 +158,9 @@ async fn a_server_that_rejects_streaming_lists_is_listed() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ignores_streaming_lists_is_listed() {
     let script = vec![
-        (STREAMING, Reply::Open(vec![event("ADDED", pod("a", 1))])),
-        ("limit=500", Reply::Json(200, list(vec![pod("a", 1)], 5))),
-        ("resourceVersion=5", Reply::Open(vec![event("ADDED", pod("b", 6))])),
+        (STREAMING, Reply::Open(vec![event("ADDED", &pod("a", 1))])),
+        ("limit=500", Reply::Json(200, list(&[pod("a", 1)], 5))),
+        ("resourceVersion=5", Reply::Open(vec![event("ADDED", &pod("b", 6))])),
     ];
     let shown = play(script, 7).await;
     assert_eq!(shown, ["begin", "ns/a@1", "failed", "begin", "ns/a@1", "end", "ns/b@6"]);
@@ -169,8 +169,8 @@ async fn a_server_that_ignores_streaming_lists_is_listed() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ended_is_resumed_where_it_stood() {
     let script = vec![
-        (STREAMING, Reply::Ended(vec![end_of_list(5), event("ADDED", pod("a", 6))])),
-        ("resourceVersion=6", Reply::Open(vec![event("ADDED", pod("b", 7))])),
+        (STREAMING, Reply::Ended(vec![end_of_list(5), event("ADDED", &pod("a", 6))])),
+        ("resourceVersion=6", Reply::Open(vec![event("ADDED", &pod("b", 7))])),
     ];
     assert_eq!(play(script, 4).await, ["begin", "end", "ns/a@6", "ns/b@7"]);
 }
@@ -178,8 +178,8 @@ async fn a_watch_that_ended_is_resumed_where_it_stood() {
 #[tokio::test(start_paused = true)]
 async fn a_410_within_the_watch_makes_a_new_list() {
     let script = vec![
-        (STREAMING, Reply::Open(vec![end_of_list(5), event("ERROR", status(410, "too old"))])),
-        (STREAMING, Reply::Open(vec![event("ADDED", pod("a", 90)), end_of_list(100)])),
+        (STREAMING, Reply::Open(vec![end_of_list(5), event("ERROR", &status(410, "too old"))])),
+        (STREAMING, Reply::Open(vec![event("ADDED", &pod("a", 90)), end_of_list(100)])),
     ];
     assert_eq!(play(script, 6).await, ["begin", "end", "failed", "begin", "ns/a@90", "end"]);
 }
@@ -189,7 +189,7 @@ async fn an_expired_bookmark_that_is_answered_with_410_makes_a_new_list() {
     let script = vec![
         (STREAMING, Reply::Ended(vec![end_of_list(5)])),
         ("resourceVersion=5", Reply::Json(410, status(410, "too old resource version"))),
-        (STREAMING, Reply::Open(vec![event("ADDED", pod("a", 90)), end_of_list(100)])),
+        (STREAMING, Reply::Open(vec![event("ADDED", &pod("a", 90)), end_of_list(100)])),
     ];
     assert_eq!(play(script, 6).await, ["begin", "end", "failed", "begin", "ns/a@90", "end"]);
 }
@@ -214,10 +214,10 @@ async fn a_malformed_object_is_named_and_the_watch_goes_on() {
     let script = vec![(
         STREAMING,
         Reply::Open(vec![
-            event("ADDED", bad.clone()),
+            event("ADDED", &bad),
             end_of_list(6),
-            event("ADDED", pod("good", 7)),
-            event("DELETED", bad),
+            event("ADDED", &pod("good", 7)),
+            event("DELETED", &bad),
         ]),
     )];
     let shown = play(script, 5).await;
@@ -229,12 +229,12 @@ async fn a_malformed_object_is_named_and_the_watch_goes_on() {
 async fn a_malformed_object_in_a_paged_list_is_named_too() {
     let mut bad = pod("bad", 3);
     bad["spec"] = json!({"resourceClaims": "none"});
-    let mut first = list(vec![bad], 5);
+    let mut first = list(&[bad], 5);
     first["metadata"]["continue"] = json!("token");
     let script = vec![
         (STREAMING, Reply::Json(400, status(400, "no"))),
         ("limit=500", Reply::Json(200, first)),
-        ("continue=token", Reply::Json(200, list(vec![pod("good", 4)], 5))),
+        ("continue=token", Reply::Json(200, list(&[pod("good", 4)], 5))),
     ];
     let shown = play(script, 5).await;
     assert!(shown[2].starts_with("unreadable ns/bad: spec.resourceClaims"), "{shown:?}");

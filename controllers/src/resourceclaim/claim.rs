@@ -71,28 +71,19 @@ impl ResourceClaims {
     ) -> Verdict {
         let key = claim.meta.key.sibling(&consumer.name);
         if consumer.is_pod() {
+            let lookup = Lookup::Pod { key: key.clone(), uid: consumer.uid.clone() };
             match view.pods.get(&key).filter(|pod| pod.meta.uid == consumer.uid) {
-                Some(pod) if pod.is_done() => Verdict::Drop(ReleaseReason::Done),
-                Some(_) => Verdict::Keep,
-                None if is_gone::<Pod>(
-                    view,
-                    &consumer.uid,
-                    Lookup::Pod { key: key.clone(), uid: consumer.uid.clone() },
-                    pass,
-                    plan,
-                ) =>
-                {
-                    Verdict::Drop(gone_or_replaced::<Pod>(view, &key))
+                Some(pod) if pod.is_done() => return Verdict::Drop(ReleaseReason::Done),
+                None if is_gone::<Pod>(view, &consumer.uid, lookup, pass, plan) => {
+                    return Verdict::Drop(gone_or_replaced::<Pod>(view, &key));
                 }
-                None => Verdict::Keep,
+                _ => {}
             }
         } else if consumer.is_pod_group() && self.workload_claims(view) && view.pod_groups_served {
             let known = view.pod_groups.get(&key).is_some_and(|group| group.meta.uid == consumer.uid);
             let lookup = Lookup::PodGroup { key: key.clone(), uid: consumer.uid.clone() };
             if !known && is_gone::<PodGroup>(view, &consumer.uid, lookup, pass, plan) {
-                Verdict::Drop(gone_or_replaced::<PodGroup>(view, &key))
-            } else {
-                Verdict::Keep
+                return Verdict::Drop(gone_or_replaced::<PodGroup>(view, &key));
             }
         } else {
             let kind = if consumer.api_group.is_empty() {
@@ -101,8 +92,8 @@ impl ResourceClaims {
                 format!("{}.{}", consumer.resource, consumer.api_group)
             };
             plan.why.push(Why::ForeignConsumer { consumer: format!("{kind} \"{}\"", consumer.name) });
-            Verdict::Keep
         }
+        Verdict::Keep
     }
 }
 

@@ -4,6 +4,15 @@ use std::collections::BTreeSet;
 
 use dra_api::ObjectKey;
 
+/// What becomes of the entries of an object that comes or goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// They are made.
+    Add,
+    /// They are taken away.
+    Remove,
+}
+
 /// Which objects point at a `K`. One flat ordered set: a nested set per key would take ten times the memory,
 /// because most keys have one entry.
 #[derive(Debug)]
@@ -19,12 +28,12 @@ impl<K: Ord> Default for Index<K> {
 }
 
 impl<K: Ord + Clone> Index<K> {
-    pub(super) fn insert(&mut self, key: K, object: &ObjectKey) {
-        self.entries.insert((key, object.clone()));
-    }
-
-    pub(super) fn remove(&mut self, key: K, object: &ObjectKey) {
-        self.entries.remove(&(key, object.clone()));
+    pub(super) fn edit(&mut self, edit: Edit, key: K, object: &ObjectKey) {
+        let entry = (key, object.clone());
+        match edit {
+            Edit::Add => self.entries.insert(entry),
+            Edit::Remove => self.entries.remove(&entry),
+        };
     }
 
     /// The objects that point at `key`, in order.
@@ -44,9 +53,9 @@ mod tests {
     fn an_index_gives_the_objects_of_one_key_only() {
         let mut index = Index::default();
         for (key, name) in [("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")] {
-            index.insert(key, &ObjectKey::new("ns", name));
+            index.edit(Edit::Add, key, &ObjectKey::new("ns", name));
         }
-        index.remove("b", &ObjectKey::new("ns", "3"));
+        index.edit(Edit::Remove, "b", &ObjectKey::new("ns", "3"));
         let found: Vec<_> = index.get("b").map(ToString::to_string).collect();
         assert_eq!(found, ["ns/2"]);
         assert_eq!(index.get("bb").count(), 0);

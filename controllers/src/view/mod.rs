@@ -15,7 +15,7 @@ use dra_api::{
     ResourceVersion, Uid,
 };
 
-pub use index::Index;
+pub use index::{Edit, Index};
 use store::Outcome;
 pub use store::{Source, Store, UNCONFIRMED_FOR};
 
@@ -78,9 +78,7 @@ pub trait Tracked: Object {
     #[doc(hidden)]
     fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes);
     #[doc(hidden)]
-    fn index(&self, indexes: &mut Indexes);
-    #[doc(hidden)]
-    fn unindex(&self, indexes: &mut Indexes);
+    fn index(&self, indexes: &mut Indexes, edit: Edit);
     #[doc(hidden)]
     fn change(delta: Delta<Self>) -> Change;
 }
@@ -113,10 +111,10 @@ impl View {
         let (store, indexes) = T::parts(self);
         let Outcome::Stored(old) = store.observe(object, source, now) else { return None };
         if let Some(old) = &old {
-            old.unindex(indexes);
+            old.index(indexes, Edit::Remove);
         }
         if let Some(new) = store.get(&key) {
-            new.index(indexes);
+            new.index(indexes, Edit::Add);
         }
         Some(T::change(Delta { key, old }))
     }
@@ -247,7 +245,7 @@ impl View {
 }
 
 fn removed<T: Tracked>(key: ObjectKey, old: Box<T>, indexes: &mut Indexes) -> Change {
-    old.unindex(indexes);
+    old.index(indexes, Edit::Remove);
     T::change(Delta { key, old: Some(old) })
 }
 
@@ -259,19 +257,20 @@ pub fn resolved<'a>(entry: &'a ClaimEntry, statuses: &'a [ClaimStatus]) -> Optio
     })
 }
 
-fn each_reference(
+/// Files an object under the claims and templates that its entries name.
+fn index_entries(
     key: &ObjectKey,
-    entries: &[ClaimEntry],
-    statuses: &[ClaimStatus],
-    mut claim: impl FnMut(ObjectKey),
-    mut template: impl FnMut(ObjectKey),
+    (entries, statuses): (&[ClaimEntry], &[ClaimStatus]),
+    by_claim: &mut Index<ObjectKey>,
+    by_template: &mut Index<ObjectKey>,
+    edit: Edit,
 ) {
     for entry in entries {
         if let Some(name) = resolved(entry, statuses) {
-            claim(key.sibling(name));
+            by_claim.edit(edit, key.sibling(name), key);
         }
         if let Some(name) = &entry.template_name {
-            template(key.sibling(name));
+            by_template.edit(edit, key.sibling(name), key);
         }
     }
 }
@@ -285,35 +284,12 @@ impl Tracked for Pod {
         (&mut view.pods, &mut view.index)
     }
 
-    fn index(&self, indexes: &mut Indexes) {
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
         let key = &self.meta.key;
-        let (by_claim, by_template) = (&mut indexes.pods_by_claim, &mut indexes.pods_by_template);
-        each_reference(
-            key,
-            &self.claims,
-            &self.claim_statuses,
-            |c| by_claim.insert(c, key),
-            |t| by_template.insert(t, key),
-        );
-        if let Some(group) = &self.group
-            && !self.claims.is_empty()
-        {
-            indexes.pods_by_group.insert(key.sibling(group), key);
-        }
-    }
-
-    fn unindex(&self, indexes: &mut Indexes) {
-        let key = &self.meta.key;
-        let (by_claim, by_template) = (&mut indexes.pods_by_claim, &mut indexes.pods_by_template);
-        each_reference(
-            key,
-            &self.claims,
-            &self.claim_statuses,
-            |c| by_claim.remove(c, key),
-            |t| by_template.remove(t, key),
-        );
-        if let Some(group) = &self.group {
-            indexes.pods_by_group.remove(key.sibling(group), key);
+        let entries = (&*self.claims, &*self.claim_statuses);
+        index_entries(key, entries, &mut indexes.pods_by_claim, &mut indexes.pods_by_template, edit);
+        if let Some(group) = self.group.as_ref().filter(|_| !self.claims.is_empty()) {
+            indexes.pods_by_group.edit(edit, key.sibling(group), key);
         }
     }
 
@@ -331,28 +307,10 @@ impl Tracked for PodGroup {
         (&mut view.pod_groups, &mut view.index)
     }
 
-    fn index(&self, indexes: &mut Indexes) {
-        let key = &self.meta.key;
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        let entries = (&*self.claims, &*self.claim_statuses);
         let (by_claim, by_template) = (&mut indexes.groups_by_claim, &mut indexes.groups_by_template);
-        each_reference(
-            key,
-            &self.claims,
-            &self.claim_statuses,
-            |c| by_claim.insert(c, key),
-            |t| by_template.insert(t, key),
-        );
-    }
-
-    fn unindex(&self, indexes: &mut Indexes) {
-        let key = &self.meta.key;
-        let (by_claim, by_template) = (&mut indexes.groups_by_claim, &mut indexes.groups_by_template);
-        each_reference(
-            key,
-            &self.claims,
-            &self.claim_statuses,
-            |c| by_claim.remove(c, key),
-            |t| by_template.remove(t, key),
-        );
+        index_entries(&self.meta.key, entries, by_claim, by_template, edit);
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -377,31 +335,21 @@ impl Tracked for Claim {
         (&mut view.claims, &mut view.index)
     }
 
-    fn index(&self, indexes: &mut Indexes) {
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
         let key = &self.meta.key;
         if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.insert(key.sibling(owner), key);
+            indexes.claims_by_owner.edit(edit, key.sibling(owner), key);
         }
         for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.insert(key.sibling(&consumer.uid), key);
+            indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
         }
         let count = indexes.claim_counts.entry(labels(self)).or_default();
-        *count = count.saturating_add(1);
-    }
-
-    fn unindex(&self, indexes: &mut Indexes) {
-        let key = &self.meta.key;
-        if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.remove(key.sibling(owner), key);
-        }
-        for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.remove(key.sibling(&consumer.uid), key);
-        }
-        if let Some(count) = indexes.claim_counts.get_mut(&labels(self)) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                indexes.claim_counts.remove(&labels(self));
-            }
+        *count = match edit {
+            Edit::Add => count.saturating_add(1),
+            Edit::Remove => count.saturating_sub(1),
+        };
+        if *count == 0 {
+            indexes.claim_counts.remove(&labels(self));
         }
     }
 
@@ -419,9 +367,7 @@ impl Tracked for ClaimTemplate {
         (&mut view.templates, &mut view.index)
     }
 
-    fn index(&self, _: &mut Indexes) {}
-
-    fn unindex(&self, _: &mut Indexes) {}
+    fn index(&self, _: &mut Indexes, _: Edit) {}
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Template(delta)
