@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::{World, claim_key, objects::*, server::Kind};
+use dra_controllers::plan::Action;
+
+use crate::common::{
+    World, claim_key,
+    driver::Verb,
+    objects::*,
+    server::{Kind, Refusal},
+};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -120,4 +127,68 @@ fn odd_consumers_break_nothing() {
     w.settle();
     let left: Vec<_> = w.claim("c")["status"]["reservedFor"].as_array().unwrap().clone();
     assert_eq!(left, odd[2..], "unknown kinds are kept");
+}
+
+/// §5-A: status first, finalizer second; when the second request fails it is tried again.
+#[test]
+fn a_finalizer_that_could_not_be_removed_is_removed_later() {
+    for how in [Refusal::Internal, Refusal::Lost, Refusal::Conflict] {
+        let mut w = World::default();
+        w.put(claim("c").allocated().reserved_for(pod_consumer("p", "uid-p")));
+        w.fail(Verb::RemoveFinalizer, "", how, 3);
+        w.settle();
+        assert!(!w.is_allocated("c") && !w.has_finalizer("c"));
+        assert_eq!((w.requests(Verb::Release), w.requests(Verb::RemoveFinalizer)), (1, 4));
+    }
+}
+
+/// §5, §4.2: the scheduler sets the finalizer and then the allocation. A claim that it allocates again between our two
+/// requests keeps its finalizer; so does one for which it has set the finalizer only.
+#[test]
+fn the_finalizer_of_a_claim_that_is_being_allocated_is_left_alone() {
+    let mut w = World::default();
+    w.put(pod("next").uid("uid-next").direct("e", "c"));
+    w.put(claim("c").allocated().reserved_for(pod_consumer("p", "uid-p")));
+    w.put(claim("prepared").finalizer(FINALIZER));
+    let mut once = true;
+    w.driver.meddle = Some(Box::new(move |server, action| {
+        if matches!(action, Action::RemoveFinalizer { .. }) && std::mem::take(&mut once) {
+            server
+                .change(Kind::Claim, &dra_api::ObjectKey::new(NS, "c"), None, |c| {
+                    c["status"]["allocation"] = json!({});
+                    c["status"]["reservedFor"] = json!([pod_consumer("next", "uid-next")]);
+                })
+                .unwrap();
+        }
+    }));
+    w.settle();
+    w.restart();
+    w.settle();
+    assert!(w.has_finalizer("c") && w.is_allocated("c") && w.has_finalizer("prepared"));
+    assert_eq!(w.reserved("c"), ["next"]);
+    assert_eq!(w.requests(Verb::RemoveFinalizer), 1);
+}
+
+/// §5: a claim that was released while it was being deleted by somebody else goes without a second deletion, in
+/// whichever order the requests and the watch come.
+#[test]
+fn a_deletion_that_crosses_our_release_is_no_trouble() {
+    for late_answers in [false, true] {
+        let mut w = World::default();
+        w.put(pod("p").uid("uid-p").direct("e", "c").on("node"));
+        w.put(claim("c").allocated().reserved_for(pod_consumer("p", "uid-p")));
+        w.settle();
+        w.driver.late_answers = late_answers;
+        let mut once = true;
+        w.driver.meddle = Some(Box::new(move |server, action| {
+            if matches!(action, Action::Release { .. }) && std::mem::take(&mut once) {
+                server.delete(Kind::Claim, &dra_api::ObjectKey::new(NS, "c"), None).unwrap();
+            }
+        }));
+        w.phase("p", "Succeeded");
+        w.settle();
+        assert!(w.claim_names().is_empty());
+        assert_eq!(w.driver.view.claims.len(), 0);
+        assert_eq!(w.requests(Verb::Delete), 0);
+    }
 }
