@@ -192,3 +192,26 @@ fn a_deletion_that_crosses_our_release_is_no_trouble() {
         assert_eq!(w.requests(Verb::Delete), 0);
     }
 }
+
+/// §4.3, unlike in-tree, which gives up on the whole claim: a consumer that cannot be looked up stays and is asked about
+/// again; those that are known to be gone do not wait for it.
+#[test]
+fn a_consumer_that_cannot_be_looked_up_does_not_hold_up_the_others() {
+    let mut w = World::default();
+    w.put(pod("done").uid("uid-done").direct("e", "c").on("node").phase("Failed"));
+    w.put(
+        claim("c")
+            .allocated()
+            .reserved_for(pod_consumer("unknown", "uid-unknown"))
+            .reserved_for(pod_consumer("done", "uid-done"))
+            .reserved_for(pod_consumer("gone", "uid-gone")),
+    );
+    w.fail(Verb::GetPod, "ns/unknown", Refusal::Internal, 5);
+    w.seen();
+    assert!(!w.sync(&claim_key("c")));
+    assert_eq!(w.reserved("c"), ["unknown"]);
+    assert!(w.is_allocated("c"));
+    w.settle();
+    assert!(w.reserved("c").is_empty() && !w.is_allocated("c"));
+    assert_eq!(w.requests(Verb::GetPod), 7, "each failure is one question");
+}

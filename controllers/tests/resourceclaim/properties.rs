@@ -551,7 +551,7 @@ proptest! {
     fn with_any_gates_there_is_rest_in_the_end(
         happenings in prop::collection::vec(happening(), 1..30),
         reuse in any::<bool>(),
-        gates in prop::sample::select(all_gates()),
+        gates in prop::sample::select([all_gates(), vec![Gates::default()]].concat()),
         later in prop::sample::select(all_gates()),
     ) {
         let mut w = live_with(gates, &happenings, reuse);
