@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use dra_controllers::plan::Action;
 
@@ -214,4 +214,86 @@ fn a_consumer_that_cannot_be_looked_up_does_not_hold_up_the_others() {
     w.settle();
     assert!(w.reserved("c").is_empty() && !w.is_allocated("c"));
     assert_eq!(w.requests(Verb::GetPod), 7, "each failure is one question");
+}
+
+/// DEVIATIONS, "duplicate generated claims": a claim that a lost answer left behind is deleted once the owner's status
+/// names another one for the entry; in-tree leaves it until the Pod goes.
+#[test]
+fn of_two_claims_for_one_entry_the_unused_unrecorded_one_is_deleted() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        let mut w = with_two_claims(kind, |_| {}, |_| {});
+        w.settle();
+        assert_eq!(w.claim_names(), ["used"]);
+        assert_eq!((w.requests(Verb::Delete), w.writes()), (1, 1));
+    }
+}
+
+/// The other side: what somebody has touched is theirs, and what may still be needed stays.
+#[test]
+fn a_second_claim_that_is_used_or_may_be_needed_stays() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        let stays = |what: &str, recorded: &mut dyn FnMut(&mut Value), other: &mut dyn FnMut(&mut Value)| {
+            let mut w = with_two_claims(kind, recorded, other);
+            w.settle();
+            assert!(w.get(Kind::Claim, "other").is_some(), "{what}");
+            assert_eq!(w.requests(Verb::Delete), 0, "{what}");
+        };
+        stays("allocated", &mut |_| {}, &mut |c| c["status"]["allocation"] = json!({}));
+        stays("about to be allocated", &mut |_| {}, &mut |c| {
+            push(c, "metadata", "finalizers", json!(FINALIZER));
+        });
+        stays("made by the scheduler", &mut |_| {}, &mut |c| {
+            c["metadata"]["annotations"][EXTENDED] = json!("true");
+        });
+        stays("for another entry", &mut |_| {}, &mut |c| {
+            c["metadata"]["annotations"][ANNOTATION] = json!("no-entry-of-the-owner");
+        });
+        stays(
+            "the recorded one is somebody else's",
+            &mut |c| {
+                c["metadata"]["ownerReferences"] = json!([]);
+            },
+            &mut |_| {},
+        );
+        stays(
+            "the recorded one is for another entry",
+            &mut |c| {
+                c["metadata"]["annotations"][ANNOTATION] = json!("another");
+            },
+            &mut |_| {},
+        );
+        stays(
+            "the recorded one is being deleted",
+            &mut |c| {
+                push(c, "metadata", "finalizers", json!("example.com/hold"));
+                c["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            },
+            &mut |_| {},
+        );
+    }
+}
+
+/// An owner whose status names claim `used` for its entry, and claim `other` made for the same.
+fn with_two_claims(
+    kind: Kind,
+    edit_recorded: impl FnOnce(&mut Value),
+    edit_other: impl FnOnce(&mut Value),
+) -> World {
+    let mut w = World::default();
+    w.put(template("t"));
+    let owner = if kind == Kind::Pod { pod("o") } else { group("o") };
+    let uid = w.put(owner.templated("e", "t").recorded("e", Some("used")));
+    let made = |name: &str| {
+        if kind == Kind::Pod {
+            claim(name).generated_for("o", &uid, "e")
+        } else {
+            claim(name).generated_for_group("o", &uid, "e")
+        }
+    };
+    let (mut used, mut other) = (made("used"), made("other"));
+    edit_recorded(&mut used.body);
+    edit_other(&mut other.body);
+    w.put(used);
+    w.put(other);
+    w
 }
