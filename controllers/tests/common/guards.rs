@@ -125,11 +125,14 @@ pub(crate) fn check(server: &Server, action: &Action) {
             );
             assert!(done || *reason == DeleteReason::Duplicate, "the owner is not done: {action}");
         }
-        Action::Reserve { claim, consumer, .. } => {
+        Action::Reserve { claim, after, consumer } => {
             let Some(object) = holds(server, claim) else { return };
+            let present: Vec<&str> =
+                items(&object["status"]["reservedFor"]).filter_map(|c| c["uid"].as_str()).collect();
+            let expected: Vec<&str> = after.iter().map(|uid| &**uid).collect();
+            assert_eq!(present, expected, "{action}");
             assert!(!object["status"]["allocation"].is_null(), "reserved without allocation: {action}");
-            let there = items(&object["status"]["reservedFor"]).any(|c| c["uid"] == *consumer.uid);
-            assert!(!there, "reserved twice: {action}");
+            assert!(!present.contains(&&*consumer.uid), "reserved twice: {action}");
         }
         Action::Notify(_) => {}
     }

@@ -126,6 +126,16 @@ impl World {
         self.next_chase = self.server.now + CHASE_EVERY;
     }
 
+    /// The API server begins to serve PodGroups, and the manager notices.
+    pub(crate) fn serve_pod_groups(&mut self) {
+        self.server.pod_groups_served = true;
+        self.driver.view.pod_groups_served = true;
+        self.relist(Kind::PodGroup);
+        for key in self.driver.planner.everything(&self.driver.view) {
+            self.driver.add(key);
+        }
+    }
+
     /// The watch of a kind breaks and lists again.
     pub(crate) fn relist(&mut self, kind: Kind) {
         self.driver.list_begins(&mut self.server, kind);

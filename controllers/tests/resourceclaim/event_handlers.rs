@@ -467,3 +467,29 @@ fn the_automatic_gates_follow_what_the_server_serves() {
         assert_eq!(w.recorded(Kind::Pod, "p").len(), usize::from(served));
     }
 }
+
+/// Issue 3 and D39: an API that is not served is not waited for; when it appears, what waited for it goes on.
+#[test]
+fn when_the_server_begins_to_serve_groups_everything_that_waited_goes_on() {
+    let mut w = World::new(Gates::default());
+    w.server.pod_groups_served = false;
+    w.restart();
+    w.put(template(TEMPLATE));
+    w.put(group("g").templated(ENTRY, TEMPLATE));
+    w.put(pod("member").templated(ENTRY, TEMPLATE).member_of("g"));
+    w.put(pod("alone").templated(ENTRY, TEMPLATE));
+    w.put(claim("c").allocated().reserved_for(group_consumer("gone", "uid-gone")));
+    w.settle();
+    assert_eq!(w.reserved("c"), ["gone"]);
+    assert!(w.recorded(Kind::Pod, "member").is_empty());
+    let writes = w.writes();
+    w.serve_pod_groups();
+    let queued = w.driver.queued();
+    assert!(queued.contains(&group_key("g")), "{queued:?}");
+    assert!(queued.contains(&claim_key("c")) && !queued.contains(&pod_key("alone")), "{queued:?}");
+    w.settle();
+    assert_eq!(w.recorded(Kind::Pod, "member"), w.recorded(Kind::PodGroup, "g"));
+    assert!(w.reserved("c").is_empty());
+    // The group's claim, two records, and release and finalizer of the other claim.
+    assert_eq!(w.writes(), writes + 5);
+}

@@ -2,9 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::common::{World, claim_key, objects::*, server::Kind};
+use dra_controllers::plan::Action;
+
+use crate::common::{
+    World, claim_key,
+    driver::Verb,
+    objects::*,
+    server::{Kind, Refusal},
+};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -120,4 +127,173 @@ fn odd_consumers_break_nothing() {
     w.settle();
     let left: Vec<_> = w.claim("c")["status"]["reservedFor"].as_array().unwrap().clone();
     assert_eq!(left, odd[2..], "unknown kinds are kept");
+}
+
+/// §5-A: status first, finalizer second; when the second request fails it is tried again.
+#[test]
+fn a_finalizer_that_could_not_be_removed_is_removed_later() {
+    for how in [Refusal::Internal, Refusal::Lost, Refusal::Conflict] {
+        let mut w = World::default();
+        w.put(claim("c").allocated().reserved_for(pod_consumer("p", "uid-p")));
+        w.fail(Verb::RemoveFinalizer, "", how, 3);
+        w.settle();
+        assert!(!w.is_allocated("c") && !w.has_finalizer("c"));
+        assert_eq!((w.requests(Verb::Release), w.requests(Verb::RemoveFinalizer)), (1, 4));
+    }
+}
+
+/// §5, §4.2: the scheduler sets the finalizer and then the allocation. A claim that it allocates again between our two
+/// requests keeps its finalizer; so does one for which it has set the finalizer only.
+#[test]
+fn the_finalizer_of_a_claim_that_is_being_allocated_is_left_alone() {
+    let mut w = World::default();
+    w.put(pod("next").uid("uid-next").direct("e", "c"));
+    w.put(claim("c").allocated().reserved_for(pod_consumer("p", "uid-p")));
+    w.put(claim("prepared").finalizer(FINALIZER));
+    let mut once = true;
+    w.driver.meddle = Some(Box::new(move |server, action| {
+        if matches!(action, Action::RemoveFinalizer { .. }) && std::mem::take(&mut once) {
+            server
+                .change(Kind::Claim, &dra_api::ObjectKey::new(NS, "c"), None, |c| {
+                    c["status"]["allocation"] = json!({});
+                    c["status"]["reservedFor"] = json!([pod_consumer("next", "uid-next")]);
+                })
+                .unwrap();
+        }
+    }));
+    w.settle();
+    w.restart();
+    w.settle();
+    assert!(w.has_finalizer("c") && w.is_allocated("c") && w.has_finalizer("prepared"));
+    assert_eq!(w.reserved("c"), ["next"]);
+    assert_eq!(w.requests(Verb::RemoveFinalizer), 1);
+}
+
+/// §5: a claim that was released while it was being deleted by somebody else goes without a second deletion, in
+/// whichever order the requests and the watch come.
+#[test]
+fn a_deletion_that_crosses_our_release_is_no_trouble() {
+    for late_answers in [false, true] {
+        let mut w = World::default();
+        w.put(pod("p").uid("uid-p").direct("e", "c").on("node"));
+        w.put(claim("c").allocated().reserved_for(pod_consumer("p", "uid-p")));
+        w.settle();
+        w.driver.late_answers = late_answers;
+        let mut once = true;
+        w.driver.meddle = Some(Box::new(move |server, action| {
+            if matches!(action, Action::Release { .. }) && std::mem::take(&mut once) {
+                server.delete(Kind::Claim, &dra_api::ObjectKey::new(NS, "c"), None).unwrap();
+            }
+        }));
+        w.phase("p", "Succeeded");
+        w.settle();
+        assert!(w.claim_names().is_empty());
+        assert_eq!(w.driver.view.claims.len(), 0);
+        assert_eq!(w.requests(Verb::Delete), 0);
+    }
+}
+
+/// §4.3, unlike in-tree, which gives up on the whole claim: a consumer that cannot be looked up stays and is asked about
+/// again; those that are known to be gone do not wait for it.
+#[test]
+fn a_consumer_that_cannot_be_looked_up_does_not_hold_up_the_others() {
+    let mut w = World::default();
+    w.put(pod("done").uid("uid-done").direct("e", "c").on("node").phase("Failed"));
+    w.put(
+        claim("c")
+            .allocated()
+            .reserved_for(pod_consumer("unknown", "uid-unknown"))
+            .reserved_for(pod_consumer("done", "uid-done"))
+            .reserved_for(pod_consumer("gone", "uid-gone")),
+    );
+    w.fail(Verb::GetPod, "ns/unknown", Refusal::Internal, 5);
+    w.seen();
+    assert!(!w.sync(&claim_key("c")));
+    assert_eq!(w.reserved("c"), ["unknown"]);
+    assert!(w.is_allocated("c"));
+    w.settle();
+    assert!(w.reserved("c").is_empty() && !w.is_allocated("c"));
+    assert_eq!(w.requests(Verb::GetPod), 7, "each failure is one question");
+}
+
+/// DEVIATIONS, "duplicate generated claims": a claim that a lost answer left behind is deleted once the owner's status
+/// names another one for the entry; in-tree leaves it until the Pod goes.
+#[test]
+fn of_two_claims_for_one_entry_the_unused_unrecorded_one_is_deleted() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        let mut w = with_two_claims(kind, |_| {}, |_| {});
+        w.settle();
+        assert_eq!(w.claim_names(), ["used"]);
+        assert_eq!((w.requests(Verb::Delete), w.writes()), (1, 1));
+    }
+}
+
+/// The other side: what somebody has touched is theirs, and what may still be needed stays.
+#[test]
+fn a_second_claim_that_is_used_or_may_be_needed_stays() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        let stays = |what: &str, recorded: &mut dyn FnMut(&mut Value), other: &mut dyn FnMut(&mut Value)| {
+            let mut w = with_two_claims(kind, recorded, other);
+            w.settle();
+            assert!(w.get(Kind::Claim, "other").is_some(), "{what}");
+            assert_eq!(w.requests(Verb::Delete), 0, "{what}");
+        };
+        stays("allocated", &mut |_| {}, &mut |c| c["status"]["allocation"] = json!({}));
+        stays("about to be allocated", &mut |_| {}, &mut |c| {
+            push(c, "metadata", "finalizers", json!(FINALIZER));
+        });
+        stays("made by the scheduler", &mut |_| {}, &mut |c| {
+            c["metadata"]["annotations"][EXTENDED] = json!("true");
+        });
+        stays("for another entry", &mut |_| {}, &mut |c| {
+            c["metadata"]["annotations"][ANNOTATION] = json!("no-entry-of-the-owner");
+        });
+        stays(
+            "the recorded one is somebody else's",
+            &mut |c| {
+                c["metadata"]["ownerReferences"] = json!([]);
+            },
+            &mut |_| {},
+        );
+        stays(
+            "the recorded one is for another entry",
+            &mut |c| {
+                c["metadata"]["annotations"][ANNOTATION] = json!("another");
+            },
+            &mut |_| {},
+        );
+        stays(
+            "the recorded one is being deleted",
+            &mut |c| {
+                push(c, "metadata", "finalizers", json!("example.com/hold"));
+                c["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            },
+            &mut |_| {},
+        );
+    }
+}
+
+/// An owner whose status names claim `used` for its entry, and claim `other` made for the same.
+fn with_two_claims(
+    kind: Kind,
+    edit_recorded: impl FnOnce(&mut Value),
+    edit_other: impl FnOnce(&mut Value),
+) -> World {
+    let mut w = World::default();
+    w.put(template("t"));
+    let owner = if kind == Kind::Pod { pod("o") } else { group("o") };
+    let uid = w.put(owner.templated("e", "t").recorded("e", Some("used")));
+    let made = |name: &str| {
+        if kind == Kind::Pod {
+            claim(name).generated_for("o", &uid, "e")
+        } else {
+            claim(name).generated_for_group("o", &uid, "e")
+        }
+    };
+    let (mut used, mut other) = (made("used"), made("other"));
+    edit_recorded(&mut used.body);
+    edit_other(&mut other.body);
+    w.put(used);
+    w.put(other);
+    w
 }

@@ -19,4 +19,5 @@ mod hazards;
 mod library;
 mod properties;
 mod reports;
+mod stories;
 mod view;

@@ -118,6 +118,30 @@ fn a_list_does_not_take_away_what_was_written_while_it_ran() {
     assert!(view.claims.get(&key("c")).is_none() && view.claims.get(&key("new")).is_some());
     view.list_begins::<Claim>(later + Duration::from_secs(1));
     assert_eq!(view.list_ends::<Claim>().len(), 1, "the next list decides");
+
+    // The same for what was known before and written while the list ran.
+    let mut view = View::default();
+    view.observe(claim("u", 5), Source::Watch, T0);
+    view.list_begins::<Claim>(T0);
+    view.observe(claim("u", 8), Source::Answer, later);
+    assert!(view.list_ends::<Claim>().is_empty());
+    assert_eq!(version(&view), Some(8));
+}
+
+/// A list from a server that was behind lacks an object; the watch that follows shows it. It is there, then, and
+/// answers about it count again.
+#[test]
+#[ignore = "BUG: answers about a uid that a list once lacked are ignored for good (planner-bugs.md 8)"]
+fn an_object_that_the_watch_shows_after_a_list_lacked_it_counts_fully_again() {
+    let mut view = View::default();
+    view.observe(claim("u", 5), Source::Watch, T0);
+    view.list_begins::<Claim>(T0);
+    assert_eq!(view.list_ends::<Claim>().len(), 1);
+    view.observe(claim("u", 6), Source::Watch, T0);
+    assert_eq!(version(&view), Some(6));
+    view.observe(claim("u", 8), Source::Answer, T0);
+    assert_eq!(version(&view), Some(8));
+    assert!(!view.claims.was_deleted(&Uid::from("u")));
 }
 
 #[test]
