@@ -133,6 +133,10 @@ impl<T: Object> Store<T> {
         let key = meta.key.clone();
         let seen = meta.resource_version;
         self.absent.remove(&key);
+        if source == Source::Watch && !self.deleted.1.is_empty() {
+            // A list that was behind may have lacked it.
+            self.deleted.1.remove(&meta.uid);
+        }
         let Some(entry) = self.entries.get_mut(&key) else {
             if source == Source::Answer {
                 self.answers.insert(key.clone(), Answer { at: now, awaited: true });

@@ -75,7 +75,7 @@ fn a_claims_events_queue_the_claim_and_move_the_gauge() {
         assert_eq!(w.triggered(), [claim_key("c")], "deallocate");
         assert_eq!(gauge(&w), [((false, is_admin, source), 1)]);
 
-        w.delete(Kind::Claim, "c");
+        w.vanish(Kind::Claim, "c");
         assert_eq!(w.triggered(), [], "delete");
         assert_eq!(gauge(&w), []);
     }
