@@ -17,7 +17,7 @@ use kube::{
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::clock::{Chance, exponential};
 
@@ -28,8 +28,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// A server that knows streaming lists sends objects or the end of the list; one that ignores the parameter goes
 /// quiet without an end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
-/// A watch that runs may be quiet for as long as it likes; kube itself notices a dead connection.
-const NO_LIMIT: Duration = Duration::from_hours(24);
 /// A failed watch that is quiet for so long has been restarted: longer than any answer is waited for.
 const RESTORED_AFTER: Duration = Duration::from_secs(40);
 /// A watch that cannot be started so many times in a row is replaced by a new list.
@@ -158,19 +156,20 @@ pub async fn watch<T: Object + Clone + Debug>(
         let mut listed = false;
         let mut asked = Instant::now();
         loop {
-            let silence = match (streaming && !listed, failures) {
-                (true, _) => STREAMING_SILENCE,
-                (false, 0) => NO_LIMIT,
-                (false, _) => RESTORED_AFTER,
+            let next = match (streaming && !listed, failures) {
+                (true, _) => timeout(STREAMING_SILENCE, stream.next()).await,
+                (false, 1..) => timeout(RESTORED_AFTER, stream.next()).await,
+                // A watch that runs may be quiet for as long as it likes; kube notices a dead connection.
+                (false, 0) => Ok(stream.next().await),
             };
-            let error = match tokio::time::timeout(silence, stream.next()).await {
+            let error = match next {
                 Err(_) if streaming && !listed => {
                     streaming = false;
                     sink(Event::Failed("the streaming list did not end; listing instead".to_owned()));
                     break;
                 }
                 Err(_) => {
-                    if failures > 0 && listed {
+                    if listed {
                         failures = 0;
                         sink(Event::Resumed);
                     }

@@ -36,7 +36,7 @@ struct Measure {
     field: &'static str,
 }
 
-const MEASURES: [Measure; 7] = [
+const MEASURES: [Measure; 8] = [
     Measure { title: "claims made, s", load: "claims", field: "generate_s" },
     Measure { title: "p99 Pod to claim, s", load: "claims", field: "p99_s" },
     Measure { title: "claims released and deleted, s", load: "claims", field: "release_s" },
@@ -44,6 +44,7 @@ const MEASURES: [Measure; 7] = [
     Measure { title: "peak memory after the claims, MiB", load: "claims", field: "peak_rss_mib" },
     Measure { title: "CPU for the state, s", load: "state", field: "cpu_s" },
     Measure { title: "peak memory with the state, MiB", load: "state", field: "peak_rss_mib" },
+    Measure { title: "CPU for both loads, s", load: "both", field: "cpu_s" },
 ];
 
 /// What one round with one program gave: the load generator's report by load.
@@ -82,6 +83,10 @@ async fn measure(arguments: &Arguments, generator: &Path, program: Program) -> R
             eprintln!("{program:?}: {report}");
             round.insert(load, report);
         }
+    }
+    let cpu: Vec<f64> = round.values().filter_map(|report| report.get("cpu_s")?.as_f64()).collect();
+    if cpu.len() == 2 {
+        round.insert("both", serde_json::json!({"cpu_s": cpu.iter().sum::<f64>()}));
     }
     Ok(round)
 }
