@@ -199,6 +199,11 @@ pub fn pod_group(name: &str, claims: &[PodResourceClaim]) -> Result<PodGroup> {
     }))
 }
 
+/// A Pod's phase.
+pub fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
 /// The claim that a Pod's status names for `entry`.
 pub fn recorded_claim(pod: &Pod, entry: &str) -> Option<String> {
     let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;

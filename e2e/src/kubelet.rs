@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::fixtures::{consumers, is_allocated};
+use crate::fixtures::{consumers, is_allocated, phase};
 
 /// How long a write is tried again when the API server is away.
 const WRITE_LIMIT: Duration = Duration::from_mins(1);
@@ -144,8 +144,8 @@ impl Nodes {
         if pod.metadata.deletion_timestamp.is_some() {
             return Some(Step::Remove);
         }
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
-        let run = self.starts_pods && phase == "Pending" && self.claims_are_ready(pod, spec);
+        let pending = matches!(phase(pod), None | Some("Pending"));
+        let run = self.starts_pods && pending && self.claims_are_ready(pod, spec);
         run.then_some(Step::Run)
     }
 
@@ -234,8 +234,7 @@ async fn take(pods: Api<Pod>, pod: Pod, step: Step) -> Result<()> {
 /// Sets the phase `Running` unless the Pod has another phase than `Pending` by then.
 async fn run(pods: &Api<Pod>, name: &str, uid: &str) -> kube::Result<()> {
     let pod = pods.get(name).await?;
-    let pending = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
-    if pod.uid().as_deref() != Some(uid) || !pending {
+    if pod.uid().as_deref() != Some(uid) || phase(&pod) != Some("Pending") {
         return Ok(());
     }
     let running = json!({

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use crate::control_plane::{ControlPlane, Options};
-use crate::fixtures::{self, recorded_claim};
+use crate::fixtures::{self, phase, recorded_claim};
 use crate::manager::{Manager, ManagerOptions};
 use crate::wait::wait_until;
 
@@ -258,6 +258,14 @@ impl<'a> Story<'a> {
         refused.retain(|request| !request.allowed);
         ensure!(refused.is_empty(), "RBAC refused the manager: {refused:?}");
         Ok(())
+    }
+
+    /// Waits until the Pod runs.
+    ///
+    /// # Errors
+    /// It does not happen soon.
+    pub async fn pod_runs(&self, name: &str) -> Result<()> {
+        self.pod_until(name, "runs", |pod| phase(pod) == Some("Running")).await.map(|_| ())
     }
 
     /// All claims of the namespace, by name.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use dra_e2e::fixtures::{self, from_template, is_allocated, is_owned_by, on_node, recorded_claim};
+use dra_e2e::fixtures::{self, from_template, is_allocated, is_owned_by, on_node, phase, recorded_claim};
 use dra_e2e::scheduler::{allocate, pod_consumer};
 use dra_e2e::story::Story;
 use dra_e2e::{ControlPlane, FakeKubelet, Manager, ManagerOptions, Options, kubelet, wait_until};
@@ -40,10 +40,6 @@ impl Seen {
         ensure!(phase(pod) == Some("Running"), "Pod: {}", serde_json::to_string(pod)?);
         Ok(())
     }
-}
-
-fn phase(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.phase.as_deref()
 }
 
 fn choose_seed() -> Result<u64> {

@@ -258,11 +258,7 @@ async fn cluster_without_the_pod_group_api_is_served_and_its_pod_groups_are_once
     let pod = story.create(on_node(fixtures::pod("web", &[from_template("gpu", "tmpl")])?, "n")).await?;
     let claim = story.generated_claim("web", "gpu").await?.name_any();
     allocate(&story.claims(), &claim, "n", "gpu-0", &[pod_consumer(&pod)]).await?;
-    story
-        .pod_until("web", "runs", |pod| {
-            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
-        })
-        .await?;
+    story.pod_runs("web").await?;
     story.pods().delete("web", &DeleteParams::default()).await?;
     story.claim_gone(&claim).await?;
 
@@ -397,11 +393,7 @@ async fn either_manager_takes_over_from_the_other() -> Result<()> {
         let gpu = story.generated_claim("web", "gpu").await?.name_any();
         allocate(&story.claims(), &net, "n", "gpu-0", &[group_consumer(&group)]).await?;
         allocate(&story.claims(), &gpu, "n", "gpu-1", &[pod_consumer(&pod)]).await?;
-        story
-            .pod_until("web", "runs", |pod| {
-                pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
-            })
-            .await?;
+        story.pod_runs("web").await?;
         let claims = story.all_claims().await?;
         let (pod, team) = (story.pods().get("web").await?, story.groups().get("team").await?);
         ensure!(recorded_group_claim(&team, "net").as_ref() == Some(&net));

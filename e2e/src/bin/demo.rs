@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use dra_e2e::fixtures::{is_allocated, recorded_claim, recorded_group_claim};
+use dra_e2e::fixtures::{is_allocated, phase, recorded_claim, recorded_group_claim};
 use dra_e2e::{
     ControlPlane, FakeKubelet, Manager, ManagerOptions, Options, Program, binaries, kubelet, wait_until,
 };
@@ -83,8 +83,11 @@ impl Cluster {
     async fn every_pod_runs(&self, count: usize) -> Result<()> {
         wait_until("every Pod runs", LIMIT, async || {
             let pods = self.pods.list(&ListParams::default()).await?;
-            let waiting: Vec<String> =
-                pods.iter().filter(|pod| phase(pod) != "Running").map(kube::ResourceExt::name_any).collect();
+            let waiting: Vec<String> = pods
+                .iter()
+                .filter(|pod| phase(pod) != Some("Running"))
+                .map(kube::ResourceExt::name_any)
+                .collect();
             ensure!(pods.items.len() == count && waiting.is_empty(), "not running: {}", waiting.join(", "));
             Ok(())
         })
@@ -114,7 +117,7 @@ impl Cluster {
                 let claim = claims.get(&name);
                 rows.push([
                     pod.name_any(),
-                    phase(&pod).to_owned(),
+                    phase(&pod).unwrap_or("Unknown").to_owned(),
                     node.clone(),
                     name.clone(),
                     claim.map(devices).unwrap_or_default(),
@@ -139,10 +142,6 @@ impl Cluster {
         }
         Ok(())
     }
-}
-
-fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Unknown")
 }
 
 fn devices(claim: &ResourceClaim) -> String {

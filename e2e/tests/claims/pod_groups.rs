@@ -78,11 +78,7 @@ async fn claim_of_a_group_is_kept_when_its_pods_are_gone_and_released_when_the_g
         }
         allocate(&story.claims(), &claim, "n", "gpu-0", &[group_consumer(&group)]).await?;
         for pod in ["a", "b"] {
-            story
-                .pod_until(pod, "runs", |pod| {
-                    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
-                })
-                .await?;
+            story.pod_runs(pod).await?;
         }
         kubelet::finish(&story.pods(), "a", "Succeeded").await?;
         story.pods().delete("b", &DeleteParams::default()).await?;
@@ -243,11 +239,7 @@ async fn training_group_of_the_documentation_behaves_as_documented() -> Result<(
         entries.extend(of_group);
         let pod = in_group(fixtures::pod("training-group-pod-1", &entries)?, "training-group");
         let pod = story.create(scheduled_on(pod, &story.namespace)).await?;
-        story
-            .pod_until("training-group-pod-1", "runs", |pod| {
-                pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
-            })
-            .await?;
+        story.pod_runs("training-group-pod-1").await?;
         let own = story.generated_claim("training-group-pod-1", "pod-claim-template").await?.name_any();
         let (pod_uid, group_uid) = (pod.uid().context("no UID")?, group.uid().context("no UID")?);
         for (claim, uid) in [

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use dra_e2e::fixtures::{self, consumers, from_claim, from_template, is_allocated, on_node};
+use dra_e2e::fixtures::{self, consumers, from_claim, from_template, is_allocated, on_node, phase};
 use dra_e2e::story::{Story, tell};
 use dra_e2e::{FakeKubelet, holds_for, kubelet, scheduler};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,10 +13,6 @@ use serde_json::{Value, json};
 
 fn uid(pod: &Pod) -> Result<String> {
     pod.uid().context("a Pod without UID")
-}
-
-fn phase(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.phase.as_deref()
 }
 
 #[tokio::test]
@@ -56,7 +52,7 @@ async fn pre_scheduled_pod_is_reserved_and_runs_once_another_pod_caused_the_allo
         story
             .claim_until("shared", "is reserved for both Pods", |claim| consumers(claim) == expected)
             .await?;
-        story.pod_until("fixed", "runs", |pod| phase(pod) == Some("Running")).await?;
+        story.pod_runs("fixed").await?;
         Ok(())
     })
     .await

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use dra_e2e::fixtures::{self, from_claim, from_template, scheduled_on};
+use dra_e2e::fixtures::{self, from_claim, from_template, phase, scheduled_on};
 use dra_e2e::story::{Story, tell};
 use dra_e2e::{FakeKubelet, kubelet, wait_until};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -23,7 +23,7 @@ pub(crate) async fn node_with_devices(story: &Story<'_>, devices: usize) -> Resu
 
 async fn running(story: &Story<'_>) -> Result<Vec<String>> {
     let pods = story.pods().list(&ListParams::default()).await?;
-    let runs = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let runs = |pod: &&Pod| phase(pod) == Some("Running");
     Ok(pods.iter().filter(runs).map(ResourceExt::name_any).collect())
 }
 
