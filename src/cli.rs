@@ -144,8 +144,9 @@ fn enabled(list: &[String], controller: &str) -> Result<bool> {
                 "--controllers: \"{known}\" is not in this build yet; use the one in kube-controller-manager"
             );
         }
-        if *known == controller && (named.is_none() || on) {
-            named = Some(on);
+        // The first that names it counts, as in kube-controller-manager.
+        if *known == controller {
+            named = named.or(Some(on));
         }
     }
     Ok(named.unwrap_or(all))

@@ -13,7 +13,7 @@ use dra_runtime::{
     watch::{Event, watch},
 };
 use kube::Client;
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::discovery::is_served;
 
@@ -33,7 +33,10 @@ pub(crate) enum State {
     /// The API server does not serve the kind.
     NotServed,
     /// The first list is under way.
-    Listing,
+    Listing {
+        /// Why it had to be begun again.
+        error: Option<String>,
+    },
     /// The view has all objects and follows their changes.
     Synced,
     /// The view has all objects, but the watch is interrupted.
@@ -77,12 +80,20 @@ impl KindStatus {
         self.changed.notify_waiters();
     }
 
+    /// An interrupted watch runs again.
+    fn resumed(&self, synced: &IntGauge) {
+        if matches!(*self.lock(), State::Interrupted { .. }) {
+            synced.set(1);
+            self.set(State::Synced);
+        }
+    }
+
     /// True when work need not wait for this kind.
     pub(crate) fn is_ready(&self) -> bool {
         match self.state() {
             State::Synced | State::Interrupted { .. } => true,
-            State::NotServed => !self.required,
-            State::Asking { .. } | State::Listing => false,
+            State::NotServed | State::Listing { error: Some(_) } => !self.required,
+            State::Asking { .. } | State::Listing { error: None } => false,
         }
     }
 
@@ -150,34 +161,41 @@ pub(crate) async fn follow<T: Tracked>(
     on_synced: impl Fn(),
 ) {
     wait_until_served::<T>(&client, &status).await;
-    status.set(State::Listing);
+    status.set(State::Listing { error: None });
     let resource = [T::KIND.plural];
     let events = metrics.events.with_label_values(&resource);
     let failures = metrics.failures.with_label_values(&resource);
     let unreadable = metrics.unreadable.with_label_values(&resource);
     let synced = metrics.synced.with_label_values(&resource);
+    let mut listing = true;
     watch::<T>(client, &chance, |event| match event {
-        Event::ListBegins => shared.update(|view, now| {
-            view.list_begins::<T>(now);
-            None
-        }),
+        Event::ListBegins { asked } => {
+            listing = true;
+            shared.update(|view, now| {
+                view.list_begins::<T>(now.saturating_sub(asked));
+                None
+            });
+        }
         Event::Applied(object) => {
             events.inc();
             shared.update(|view, now| view.observe(object, Source::Watch, now));
-            if matches!(status.state(), State::Interrupted { .. }) {
-                synced.set(1);
-                status.set(State::Synced);
+            if !listing {
+                status.resumed(&synced);
             }
         }
         Event::Deleted(key, uid) => {
             events.inc();
             shared.update(|view, _| view.deleted::<T>(&key, &uid));
+            status.resumed(&synced);
         }
+        Event::Resumed => status.resumed(&synced),
         Event::ListEnds => {
+            listing = false;
             shared.update(|view, _| view.list_ends::<T>());
+            // Before work may begin: it depends on what this tells.
+            on_synced();
             synced.set(1);
             status.set(State::Synced);
-            on_synced();
         }
         Event::Unreadable(key, error) => {
             unreadable.inc();
@@ -191,10 +209,12 @@ pub(crate) async fn follow<T: Tracked>(
         Event::Failed(error) => {
             failures.inc();
             tracing::warn!(kind = T::KIND.kind, %error, "the watch failed and is being restored");
-            let state = status.state();
-            if matches!(state, State::Synced | State::Interrupted { .. }) {
-                synced.set(0);
-                status.set(State::Interrupted { error });
+            match status.state() {
+                State::Synced | State::Interrupted { .. } => {
+                    synced.set(0);
+                    status.set(State::Interrupted { error });
+                }
+                _ => status.set(State::Listing { error: Some(error) }),
             }
         }
     })

@@ -1,6 +1,10 @@
 //! `/metrics`, `/livez` and `/readyz`.
 
-use std::{collections::HashMap, fmt::Write, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt::Write,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use axum::{
     Router,
@@ -25,6 +29,7 @@ pub(crate) struct Reporter {
     queue: Arc<Queue<resourceclaim::Key>>,
     kinds: Vec<Arc<KindStatus>>,
     claims: IntGaugeVec,
+    scrape: Mutex<()>,
 }
 
 impl Reporter {
@@ -43,10 +48,12 @@ impl Reporter {
             &["allocated", "admin_access", "source"],
         )?;
         registry.register(Box::new(claims.clone()))?;
-        Ok(Self { registry, shared, queue, kinds, claims })
+        Ok(Self { registry, shared, queue, kinds, claims, scrape: Mutex::new(()) })
     }
 
     fn metrics(&self) -> Result<String, prometheus::Error> {
+        // Two scrapes at once must not see each other's reset.
+        let _one = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.refresh_metrics();
         self.claims.reset();
         self.shared.read(|view| {
@@ -76,7 +83,8 @@ impl Reporter {
                 kinds::State::Asking { error: None } => "waiting for the API server".to_owned(),
                 kinds::State::Asking { error: Some(error) } => format!("waiting for the API server: {error}"),
                 kinds::State::NotServed => "not served by the API server".to_owned(),
-                kinds::State::Listing => "listing".to_owned(),
+                kinds::State::Listing { error: None } => "listing".to_owned(),
+                kinds::State::Listing { error: Some(error) } => format!("listing failed: {error}"),
                 kinds::State::Synced => "ok".to_owned(),
                 kinds::State::Interrupted { error } => format!("ok, watch interrupted: {error}"),
             };

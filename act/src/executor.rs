@@ -23,13 +23,23 @@ use crate::{
     request::{self, HttpRequest},
 };
 
-/// How long a request may take before its outcome counts as unknown. The API server itself gives up after 60 s
-/// at most; half of that keeps a key from waiting behind a dead connection.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Lookups at once for all keys together: each takes a connection.
+const LOOKUPS: usize = 64;
+/// When a key that waits for somebody is looked at again, so that the event that says so is renewed before the
+/// API server drops it (after an hour by default).
+const TELL_AGAIN: Duration = Duration::from_mins(30);
 /// Plans for one key in a row. A claim needs five at most; more means that another writer works against us.
 const ROUNDS: usize = 12;
 /// Lookups at once for one key: a claim has up to 256 consumers.
 const LOOKUPS_AT_ONCE: usize = 16;
+
+/// What became of an action.
+enum Done {
+    /// The API server has accepted it.
+    Accepted,
+    /// The object has changed since; the view has its new state.
+    Outdated,
+}
 
 /// Carries out plans.
 pub struct Executor {
@@ -39,6 +49,7 @@ pub struct Executor {
     metrics: Metrics,
     /// One namespace is listed once for all keys that wait for it.
     listing: tokio::sync::Mutex<()>,
+    lookups: tokio::sync::Semaphore,
 }
 
 impl std::fmt::Debug for Executor {
@@ -50,7 +61,14 @@ impl std::fmt::Debug for Executor {
 impl Executor {
     /// An executor that acts through `client` and keeps `shared` informed.
     pub fn new(client: Client, shared: Arc<Shared>, recorder: Recorder, metrics: Metrics) -> Self {
-        Self { client, shared, recorder, metrics, listing: tokio::sync::Mutex::new(()) }
+        Self {
+            client,
+            shared,
+            recorder,
+            metrics,
+            listing: tokio::sync::Mutex::new(()),
+            lookups: tokio::sync::Semaphore::new(LOOKUPS),
+        }
     }
 
     /// Plans and acts until the key is settled or something failed that only time can mend.
@@ -95,7 +113,8 @@ impl Executor {
                     continue;
                 }
                 match self.carry_out(key, &action).await {
-                    Ok(()) => accepted.push(action),
+                    Ok(Done::Accepted) => accepted.push(action),
+                    Ok(Done::Outdated) => {}
                     Err(failure) => {
                         retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
                         if let Action::Create(new) = &action {
@@ -106,7 +125,11 @@ impl Executor {
                 }
             }
             if !progress {
-                return retry.map_or(Next::Settled, Next::Retry);
+                return match retry {
+                    Some(after) => Next::Retry(after),
+                    None if told.is_empty() => Next::Settled,
+                    None => Next::Again(TELL_AGAIN),
+                };
             }
         }
         tracing::warn!(%key, rounds = ROUNDS, "still not settled; another writer may be working against us");
@@ -116,11 +139,7 @@ impl Executor {
     async fn send(&self, request: Result<HttpRequest, http::Error>) -> Result<String, Failure> {
         // Names come from the API server, which has validated them; a path that is none still is no panic.
         let request = request.map_err(|e| Failure::NotSent(format!("not a valid request: {e}")))?;
-        match tokio::time::timeout(REQUEST_TIMEOUT, self.client.request_text(request)).await {
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(Failure::Unknown(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))),
-        }
+        self.client.request_text(request).await.map_err(Failure::from)
     }
 
     // Lookups
@@ -128,6 +147,7 @@ impl Executor {
     async fn look_up_all(&self, key: &(dyn Display + Sync), lookups: Vec<Lookup>) -> Vec<(Lookup, Failure)> {
         stream::iter(lookups)
             .map(|lookup| async move {
+                let _permit = self.lookups.acquire().await;
                 let result = match &lookup {
                     Lookup::Claim(object) => self.fetch::<Claim>(object).await.map(|_| ()),
                     Lookup::Pod { key, uid } => self.ascertain::<Pod>(key, uid).await,
@@ -194,14 +214,13 @@ impl Executor {
             let answer = self.send(request::list_claims(namespace, &token)).await;
             self.metrics.looked_up("claims_in_namespace", if answer.is_ok() { "found" } else { "failed" });
             let text = answer?;
-            let page: Page<'_> = serde_json::from_str(&text).map_err(|e| {
-                Failure::Unknown(format!("the list of claims in {namespace} cannot be read: {e}"))
-            })?;
+            let page: Page<'_> = serde_json::from_str(&text)
+                .map_err(|e| unreadable(format!("the list of claims in {namespace} cannot be read: {e}")))?;
             for item in page.items.iter().flatten() {
-                match Claim::decode(item.get()) {
-                    Ok(claim) => self.shared.update(|view, now| view.found(claim, now)),
-                    Err(error) => tracing::warn!(%namespace, %error, "a listed claim cannot be read"),
-                }
+                // Any of them might be the one that is looked for.
+                let claim = Claim::decode(item.get())
+                    .map_err(|e| unreadable(format!("a claim in {namespace} cannot be read: {e}")))?;
+                self.shared.update(|view, now| view.found(claim, now));
             }
             match page.metadata.continue_ {
                 Some(next) if !next.is_empty() => token = next,
@@ -242,19 +261,19 @@ impl Executor {
 
     /// Carries out one action. A conflict is no failure: the state is read again, and the next plan starts from
     /// it.
-    async fn carry_out(&self, key: &(dyn Display + Sync), action: &Action) -> Result<(), Failure> {
+    async fn carry_out(&self, key: &(dyn Display + Sync), action: &Action) -> Result<Done, Failure> {
         let result = self.attempt(action).await;
         self.metrics.acted(action, result.as_ref().err());
         let failure = match result {
             Ok(()) => {
                 tracing::debug!(%key, %action, "done");
-                return Ok(());
+                return Ok(Done::Accepted);
             }
             Err(failure) => failure,
         };
         if self.refresh(action, &failure).await {
             tracing::debug!(%key, %action, error = %failure, "the state has changed; planning again");
-            return Ok(());
+            return Ok(Done::Outdated);
         }
         tracing::warn!(%key, %action, error = %failure, "failed; will be tried again");
         self.tell_failure(action, &failure);
@@ -303,14 +322,15 @@ impl Executor {
         let result = self.send(request::create(new)).await;
         self.metrics.created(new, result.is_ok());
         match result {
+            // An answer that cannot be read leaves the same doubt as none.
             Ok(text) => self.answered::<Claim>(&text),
-            Err(failure) => {
-                if failure.is_in_doubt() {
-                    self.doubt(new);
-                }
-                Err(failure)
-            }
+            Err(failure) => Err(failure),
         }
+        .inspect_err(|failure| {
+            if failure.is_in_doubt() {
+                self.doubt(new);
+            }
+        })
     }
 
     fn doubt(&self, new: &NewClaim) {
@@ -340,7 +360,7 @@ impl Executor {
     /// The API server answered a write with the object's new state.
     fn answered<T: Tracked>(&self, text: &str) -> Result<(), Failure> {
         let object = T::decode(text).map_err(|error| {
-            Failure::Unknown(format!("the answer about a {} cannot be read: {error}", T::KIND.kind))
+            unreadable(format!("the answer about a {} cannot be read: {error}", T::KIND.kind))
         })?;
         self.shared.update(|view, now| view.observe(object, Source::Answer, now));
         Ok(())
@@ -391,7 +411,9 @@ impl Executor {
 
     /// Failures that the owner's user can do something about go to the owner as events.
     fn tell_failure(&self, action: &Action, failure: &Failure) {
-        let Failure::Refused { .. } = failure else { return };
+        if !failure.is_explained() {
+            return;
+        }
         match action {
             Action::Create(new) => {
                 let prefix = match new.owner.kind {
@@ -418,11 +440,15 @@ impl Executor {
                 },
                 reason: REASON_RESERVATION,
                 action: "ReserveClaim",
-                note: format!("ResourceClaim \"{}\": {}", claim.key.name, failure.stable_text()),
+                note: format!("ResourceClaim \"{}\": {failure}", claim.key.name),
             }),
             _ => {}
         }
     }
+}
+
+fn unreadable(text: String) -> Failure {
+    Failure::Unknown { text, answered: false, after: Duration::ZERO }
 }
 
 fn regarding(subject: &Subject) -> Regarding {

@@ -2,6 +2,9 @@
 
 use std::{error::Error, io, time::Duration};
 
+/// Longest delay that is taken from the API server: a nonsensical one must not park a key for ever.
+const LONGEST_DELAY: Duration = Duration::from_mins(5);
+
 /// Why a request did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -33,22 +36,38 @@ pub enum Failure {
     #[error("{0}")]
     NotSent(String),
     /// No answer, or one that does not tell whether the request was carried out.
-    #[error("{0}")]
-    Unknown(String),
+    #[error("{text}")]
+    Unknown {
+        /// What is known.
+        text: String,
+        /// True when the API server said so itself.
+        answered: bool,
+        /// When it asked to come back.
+        after: Duration,
+    },
 }
 
 impl Failure {
     /// How long the API server asked to wait.
     pub fn retry_after(&self) -> Duration {
         match self {
-            Self::Busy { after, .. } => *after,
+            Self::Busy { after, .. } | Self::Unknown { after, .. } => *after,
             _ => Duration::ZERO,
         }
     }
 
     /// True when the request may have been carried out.
     pub fn is_in_doubt(&self) -> bool {
-        matches!(self, Self::Unknown(_))
+        matches!(self, Self::Unknown { .. })
+    }
+
+    /// True when the API server gave the reason, so that people can do something about it.
+    pub fn is_explained(&self) -> bool {
+        match self {
+            Self::Conflict(_) | Self::Refused { .. } | Self::Busy { .. } => true,
+            Self::Unknown { answered, .. } => *answered,
+            Self::Gone(_) | Self::NotSent(_) => false,
+        }
     }
 
     /// Metric label.
@@ -59,7 +78,7 @@ impl Failure {
             Self::Refused { .. } => "refused",
             Self::Busy { .. } => "busy",
             Self::NotSent(_) => "not_sent",
-            Self::Unknown(_) => "unknown",
+            Self::Unknown { .. } => "unknown",
         }
     }
 
@@ -84,21 +103,28 @@ impl From<kube::Error> for Failure {
                     .details
                     .as_ref()
                     .map_or((0, String::new()), |d| (d.retry_after_seconds, d.name.clone()));
+                let after = Duration::from_secs(u64::from(delay)).min(LONGEST_DELAY);
                 let text = status.message.clone();
                 match status.code {
+                    // Admission comes before the write.
+                    500 if text.contains("failed calling webhook") => Self::Refused { text, name, code: 500 },
                     // A timeout or crash on the server's side may come after the write.
-                    500 | 502 | 504 => Self::Unknown(text),
-                    429 | 503 => Self::Busy { text, after: Duration::from_secs(u64::from(delay)) },
+                    500 | 502 | 504 => Self::Unknown { text, answered: true, after },
+                    429 | 503 => Self::Busy { text, after },
                     // Only the registry says so; an API that is not served answers 404 without an object's name.
                     404 if !name.is_empty() => Self::Gone(text),
-                    409 if delay > 0 => Self::Busy { text, after: Duration::from_secs(u64::from(delay)) },
+                    409 if delay > 0 => Self::Busy { text, after },
                     409 => Self::Conflict(text),
                     code => Self::Refused { text, name, code },
                 }
             }
             other => {
                 let text = chain(&other);
-                if refused_connection(&other) { Self::NotSent(text) } else { Self::Unknown(text) }
+                if refused_connection(&other) {
+                    Self::NotSent(text)
+                } else {
+                    Self::Unknown { text, answered: false, after: Duration::ZERO }
+                }
             }
         }
     }
@@ -158,6 +184,8 @@ mod tests {
         assert!(api(500, "timeout", None).is_in_doubt());
         assert!(api(504, "timeout", None).is_in_doubt());
         assert!(!api(403, "no", None).is_in_doubt());
+        let webhook = api(500, "Internal error occurred: failed calling webhook \"x\": refused", None);
+        assert!(!webhook.is_in_doubt() && webhook.is_explained());
         assert!(!api(429, "later", None).is_in_doubt());
     }
 
@@ -166,6 +194,8 @@ mod tests {
         let delayed = details(serde_json::json!({"retryAfterSeconds": 7}));
         assert_eq!(api(429, "later", Some(delayed)).retry_after(), Duration::from_secs(7));
         assert_eq!(api(403, "no", None).retry_after(), Duration::ZERO);
+        let absurd = details(serde_json::json!({"retryAfterSeconds": u32::MAX}));
+        assert_eq!(api(429, "later", Some(absurd)).retry_after(), Duration::from_mins(5));
     }
 
     #[test]

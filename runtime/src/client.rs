@@ -10,7 +10,11 @@ use kube::{
 };
 use tower::util::MapRequestLayer;
 
-use crate::limit::RateLimit;
+use crate::limit::{Pacing, RateLimit};
+
+/// How long the API server may take to begin its answer to any request, watches included. It gives up on its own
+/// work after 60 s at most; half of that keeps nobody waiting behind a dead connection.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +57,9 @@ pub async fn connect(kubeconfig: Option<&Path>, limit: Option<RateLimit>) -> Res
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(10));
     let builder = ClientBuilder::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)))?;
+    let pacing = Pacing { limit, answer_within: ANSWER_WITHIN };
     let consistent = MapRequestLayer::new(consistent_initial_list);
-    Ok(match limit {
-        Some(limit) => builder.with_layer(&limit).with_layer(&consistent).build(),
-        None => builder.with_layer(&consistent).build(),
-    })
+    Ok(builder.with_layer(&pacing).with_layer(&consistent).build())
 }
 
 /// kube starts a streaming list at resourceVersion 0, which an API server may answer from a cache that is
@@ -81,6 +83,35 @@ pub fn consistent_initial_list(mut request: Request<Body>) -> Request<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_accepts_and_never_answers_is_given_up() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let silent = tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                open.push(listener.accept().await.unwrap());
+            }
+        });
+        let folder = std::env::temp_dir().join(format!("dracm-client-{}", std::process::id()));
+        std::fs::write(
+            &folder,
+            format!(
+                "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: \"{url}\"}}}}]\n\
+                 users: [{{name: u, user: {{token: t}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+            ),
+        )
+        .unwrap();
+        let client = connect(Some(&folder), None).await.unwrap();
+        std::fs::remove_file(&folder).unwrap();
+        tokio::time::pause();
+        let request = http::Request::get("/version").body(Vec::new()).unwrap();
+        let answer = tokio::time::timeout(ANSWER_WITHIN * 2, client.request_text(request)).await;
+        assert!(answer.expect("the client itself gives up").is_err());
+        silent.abort();
+    }
 
     fn corrected(uri: &str) -> String {
         let request = Request::get(uri).body(Body::empty()).unwrap();

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::Clock;
 
 /// Events that wait to be written. More than a burst of failures makes, little enough to bound memory.
-const QUEUE: usize = 1024;
+const QUEUE: usize = 8192;
 /// The same event within this time continues its series (as in client-go's events package).
 const SERIES: Duration = Duration::from_mins(6);
 /// A series is written again at most this often: at first soon, so that the count is seen to grow, then rarely.
@@ -119,7 +119,8 @@ impl Writer {
     /// Writes events until every recorder is gone.
     pub async fn run(mut self, client: Client) {
         while let Some(occurrence) = self.receiver.recv().await {
-            let decision = self.aggregator.observe(occurrence, self.clock.elapsed(), self.clock.now());
+            let decision =
+                self.aggregator.observe(occurrence.clone(), self.clock.elapsed(), self.clock.now());
             let (label, request) = match decision {
                 Decision::Create { namespace, body } => {
                     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
@@ -146,11 +147,12 @@ impl Writer {
             let answer = tokio::time::timeout(Duration::from_secs(10), client.request_text(request)).await;
             let outcome = match answer {
                 Ok(Ok(_)) => label,
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "an event was not written");
+                failed => {
+                    tracing::debug!(?failed, "an event was not written");
+                    // Whatever comes next about this begins a new series: the old one may not exist.
+                    self.aggregator.give_up(occurrence);
                     "failed"
                 }
-                Err(_) => "failed",
             };
             self.outcomes.with_label_values(&[outcome]).inc();
         }
@@ -259,6 +261,12 @@ impl Aggregator {
                 "uid": &*regarding.uid,
             },
         })
+    }
+
+    /// The event was not written, or is there no more.
+    fn give_up(&mut self, mut occurrence: Occurrence) {
+        truncate(&mut occurrence.note, LONGEST_NOTE);
+        self.series.remove(&occurrence);
     }
 
     /// Takes one new event out of the object's budget.
@@ -390,6 +398,14 @@ mod tests {
         let mut a = Aggregator::new("c", "i".into());
         observe(&mut a, "p", "n", 0);
         assert!(matches!(observe(&mut a, "p", "n", 400), Decision::Create { .. }));
+    }
+
+    #[test]
+    fn an_event_that_was_not_written_is_written_at_its_next_occurrence() {
+        let mut a = Aggregator::new("c", "i".into());
+        observe(&mut a, "p", "n", 0);
+        a.give_up(occurrence("p", "n"));
+        assert!(matches!(observe(&mut a, "p", "n", 1), Decision::Create { .. }));
     }
 
     #[test]

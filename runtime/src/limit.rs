@@ -1,4 +1,5 @@
-//! A client-side rate limit for API requests, as `--kube-api-qps` and `--kube-api-burst` ask for it.
+//! When requests are sent and how long answers are waited for: the limits that `--kube-api-qps` and
+//! `--kube-api-burst` ask for, and a time-out that their wait does not count against.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,7 +9,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 
 /// Lets `burst` requests pass at once and `qps` per second in the long run; the others wait their turn.
 #[derive(Clone, Debug)]
@@ -40,44 +41,59 @@ impl RateLimit {
     }
 }
 
-impl<S> Layer<S> for RateLimit {
-    type Service = RateLimited<S>;
+/// Sends each request when its turn has come and gives it up when the answer does not begin in time. The wait for
+/// the turn does not count: it is no sign of a dead server.
+#[derive(Clone, Debug)]
+pub struct Pacing {
+    /// The limit, if there is one.
+    pub limit: Option<RateLimit>,
+    /// How long the beginning of an answer is waited for.
+    pub answer_within: Duration,
+}
+
+impl<S> Layer<S> for Pacing {
+    type Service = Paced<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimited { inner, limit: self.clone() }
+        Paced { inner, pacing: self.clone() }
     }
 }
 
-/// A service whose calls wait for the limit.
+/// A service whose calls are paced.
 #[derive(Clone, Debug)]
-pub struct RateLimited<S> {
+pub struct Paced<S> {
     inner: S,
-    limit: RateLimit,
+    pacing: Pacing,
 }
 
-impl<S, R> Service<R> for RateLimited<S>
+impl<S, R> Service<R> for Paced<S>
 where
-    S: Service<R>,
+    S: Service<R, Error = BoxError>,
     S::Future: Send + 'static,
     S::Response: 'static,
-    S::Error: 'static,
 {
     type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let at = self.limit.admit(Instant::now());
+        let turn = self.pacing.limit.as_ref().map(|limit| limit.admit(Instant::now()));
+        let within = self.pacing.answer_within;
         // The call is made now, because that is what readiness was promised for; a hyper call does nothing
         // before it is polled.
         let answer = self.inner.call(request);
         Box::pin(async move {
-            tokio::time::sleep_until(at).await;
-            answer.await
+            if let Some(turn) = turn {
+                tokio::time::sleep_until(turn).await;
+            }
+            match tokio::time::timeout(within, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Err(format!("no answer within {} s", within.as_secs()).into()),
+            }
         })
     }
 }
@@ -101,6 +117,24 @@ mod tests {
         limit.admit(Instant::now());
         let waits: Vec<_> = (0..3).map(|_| (limit.admit(later) - later).as_millis()).collect();
         assert_eq!(waits, [0, 0, 100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_ones_turn_does_not_count_as_a_missing_answer() {
+        let server = tower::service_fn(|n: u32| async move { Ok::<_, BoxError>(n) });
+        let pacing = Pacing { limit: Some(RateLimit::new(0.1, 1)), answer_within: Duration::from_secs(1) };
+        let mut paced = pacing.layer(server);
+        let answers = [paced.call(1), paced.call(2), paced.call(3)];
+        for (n, answer) in (1..).zip(answers) {
+            assert_eq!(answer.await.unwrap(), n);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_begin_is_given_up() {
+        let server = tower::service_fn(|(): ()| std::future::pending::<Result<(), BoxError>>());
+        let mut paced = Pacing { limit: None, answer_within: Duration::from_secs(30) }.layer(server);
+        assert_eq!(paced.call(()).await.unwrap_err().to_string(), "no answer within 30 s");
     }
 
     #[test]

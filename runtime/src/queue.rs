@@ -29,6 +29,8 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 pub enum Next {
     /// Nothing, until an event brings it back.
     Settled,
+    /// It is settled, and looked at again after about this time.
+    Again(Duration),
     /// It failed: again after its exponential delay, at the earliest after this time (what the API server asked
     /// for).
     Retry(Duration),
@@ -225,21 +227,26 @@ impl<K: Ord + Clone + Display> Queue<K> {
         if let Some(at) = state.delayed.remove(&key) {
             state.by_time.remove(&(at, key.clone()));
         }
-        match next {
+        let delay = match next {
             Next::Settled => {
                 state.failures.remove(&key);
+                None
             }
-            Next::Retry(at_least) if !state.closed => {
+            Next::Again(after) => {
+                state.failures.remove(&key);
+                Some(self.chance.jitter(after))
+            }
+            Next::Retry(at_least) => {
                 let failures = state.failures.entry(key.clone()).or_default();
                 *failures = failures.saturating_add(1);
                 self.metrics.retries.inc();
-                let delay = self.chance.jitter(exponential(FIRST_RETRY, LONGEST_RETRY, *failures));
-                let at = now + delay.max(at_least);
-                state.delayed.insert(key.clone(), at);
-                state.by_time.insert((at, key.clone()));
-                self.timer.notify_one();
+                Some(self.chance.jitter(exponential(FIRST_RETRY, LONGEST_RETRY, *failures)).max(at_least))
             }
-            Next::Retry(_) => {}
+        };
+        if let Some(at) = delay.filter(|_| !state.closed).and_then(|delay| now.checked_add(delay)) {
+            state.delayed.insert(key.clone(), at);
+            state.by_time.insert((at, key.clone()));
+            self.timer.notify_one();
         }
         if state.dirty.contains_key(&key) {
             state.ready.push_back(key);
@@ -446,6 +453,17 @@ mod tests {
         let start = Instant::now();
         run(&queue, 1, |_, n| if n == 1 { Next::Retry(Duration::from_secs(7)) } else { Next::Settled }).await;
         assert!(start.elapsed() >= Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settled_key_may_ask_to_be_looked_at_again() {
+        let queue = queue();
+        queue.add("a".into());
+        let start = Instant::now();
+        run(&queue, 1, |_, n| if n == 1 { Next::Again(Duration::from_mins(30)) } else { Next::Settled })
+            .await;
+        assert!(start.elapsed() >= Duration::from_mins(15));
+        assert_eq!(queue.metrics.retries.get(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ use kube::{
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use crate::clock::{Chance, exponential};
 
@@ -27,14 +28,22 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// A server that knows streaming lists sends objects or the end of the list; one that ignores the parameter goes
 /// quiet without an end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
+/// A watch that runs may be quiet for as long as it likes; kube itself notices a dead connection.
+const NO_LIMIT: Duration = Duration::from_hours(24);
+/// A failed watch that is quiet for so long has been restarted: longer than any answer is waited for.
+const RESTORED_AFTER: Duration = Duration::from_secs(40);
 /// A watch that cannot be started so many times in a row is replaced by a new list.
 const FAILED_STARTS: u32 = 5;
 
 /// What a watch shows.
 #[derive(Debug)]
 pub enum Event<T> {
-    /// A list of all objects begins (again).
-    ListBegins,
+    /// A list of all objects begins (again). It was asked for no earlier than so long ago: what it lacks may have
+    /// come since.
+    ListBegins {
+        /// Time since before the list was asked for.
+        asked: Duration,
+    },
     /// An object is there in this state, listed or changed.
     Applied(T),
     /// An object was deleted.
@@ -45,6 +54,8 @@ pub enum Event<T> {
     Unreadable(ObjectKey, String),
     /// The watch failed and is being restored.
     Failed(String),
+    /// The watch runs again without having had to list.
+    Resumed,
 }
 
 /// An object that is decoded into `T`, or at least identified.
@@ -145,24 +156,32 @@ pub async fn watch<T: Object + Clone + Debug>(
         let config = if streaming { Config::default().streaming_lists() } else { Config::default() };
         let mut stream = pin!(watcher(Api::<Guarded<T>>::all(client.clone()), config));
         let mut listed = false;
+        let mut asked = Instant::now();
         loop {
-            let next = if streaming && !listed {
-                tokio::time::timeout(STREAMING_SILENCE, stream.next()).await
-            } else {
-                Ok(stream.next().await)
+            let silence = match (streaming && !listed, failures) {
+                (true, _) => STREAMING_SILENCE,
+                (false, 0) => NO_LIMIT,
+                (false, _) => RESTORED_AFTER,
             };
-            let error = match next {
-                Err(_) => {
+            let error = match tokio::time::timeout(silence, stream.next()).await {
+                Err(_) if streaming && !listed => {
                     streaming = false;
                     sink(Event::Failed("the streaming list did not end; listing instead".to_owned()));
                     break;
+                }
+                Err(_) => {
+                    if failures > 0 && listed {
+                        failures = 0;
+                        sink(Event::Resumed);
+                    }
+                    continue;
                 }
                 // The stream of a watcher never ends; a new one is as good as this one.
                 Ok(None) => break,
                 Ok(Some(Ok(event))) => {
                     failures = 0;
                     listed |= matches!(event, watcher::Event::InitDone);
-                    forward(event, &mut sink);
+                    forward(event, asked, &mut sink);
                     continue;
                 }
                 Ok(Some(Err(error))) => error,
@@ -177,16 +196,18 @@ pub async fn watch<T: Object + Clone + Debug>(
             if !listed || cannot_resume(&error, failures) {
                 break;
             }
+            // kube may list again by itself from here on.
+            asked = Instant::now();
         }
     }
 }
 
-fn forward<T>(event: watcher::Event<Guarded<T>>, sink: &mut impl FnMut(Event<T>))
+fn forward<T>(event: watcher::Event<Guarded<T>>, asked: Instant, sink: &mut impl FnMut(Event<T>))
 where
     T: Object,
 {
     sink(match event {
-        watcher::Event::Init => Event::ListBegins,
+        watcher::Event::Init => Event::ListBegins { asked: asked.elapsed() },
         watcher::Event::InitDone => Event::ListEnds,
         watcher::Event::Apply(guarded) | watcher::Event::InitApply(guarded) => match guarded.object {
             Ok(object) => Event::Applied(object),

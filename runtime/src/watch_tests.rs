@@ -67,12 +67,13 @@ async fn play(script: Vec<Step>, expected: usize) -> Vec<String> {
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let watching = watch::<Pod>(client, &chance, move |event| {
         let text = match event {
-            Event::ListBegins => "begin".to_owned(),
+            Event::ListBegins { .. } => "begin".to_owned(),
             Event::Applied(pod) => format!("{}@{}", pod.meta.key, pod.meta.resource_version),
             Event::Deleted(key, uid) => format!("deleted {key} {uid}"),
             Event::ListEnds => "end".to_owned(),
             Event::Unreadable(key, error) => format!("unreadable {key}: {error}"),
             Event::Failed(_) => "failed".to_owned(),
+            Event::Resumed => "resumed".to_owned(),
         };
         let _ = sender.send(text);
     });
@@ -173,6 +174,16 @@ async fn a_watch_that_ended_is_resumed_where_it_stood() {
         ("resourceVersion=6", Reply::Open(vec![event("ADDED", &pod("b", 7))])),
     ];
     assert_eq!(play(script, 4).await, ["begin", "end", "ns/a@6", "ns/b@7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_runs_again_without_anything_to_show_is_known_to_run() {
+    let script = vec![
+        (STREAMING, Reply::Ended(vec![end_of_list(5)])),
+        ("resourceVersion=5", Reply::Json(503, status(503, "restarting"))),
+        ("resourceVersion=5", Reply::Open(vec![])),
+    ];
+    assert_eq!(play(script, 4).await, ["begin", "end", "failed", "resumed"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,16 +11,13 @@ use tokio::{
 
 use crate::{cli::RunOptions, manager, telemetry};
 
-/// Threads for all I/O and planning. Work is a few microseconds for each event; more threads would only cost
-/// memory.
-const THREADS: usize = 2;
-
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let settings = options.settings()?;
     telemetry::init(options.v, options.log_format);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+    // One thread: planning takes microseconds, and handing each event to another thread would cost more than the
+    // work itself.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the async runtime")?;

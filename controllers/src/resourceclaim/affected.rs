@@ -87,7 +87,7 @@ impl ResourceClaims {
     fn claim_changed(&self, view: &View, delta: &Delta<Claim>, keys: &mut BTreeSet<Key>) {
         let new = view.claims.get(&delta.key);
         let old = delta.old.as_deref();
-        if new.is_some() {
+        if new.is_some_and(|claim| self.claim_needs_work(view, claim)) {
             keys.insert(Key::Claim(delta.key.clone()));
         }
         if let (Some(old), Some(new)) = (old, new)
@@ -99,13 +99,18 @@ impl ResourceClaims {
                 if lost.is_pod() {
                     self.consider_pods(view, std::iter::once(&key), keys);
                 } else if lost.is_pod_group() {
+                    if let Some(group) = view.pod_groups.get(&key) {
+                        self.consider_group(view, group, keys);
+                    }
                     self.consider_pods(view, view.index.pods_by_group.get(key), keys);
                 }
             }
             return;
         }
         if let Some(new) = new
-            && old.is_none_or(|old| old.controller != new.controller)
+            && old.is_none_or(|old| {
+                old.controller != new.controller || old.pod_claim_name != new.pod_claim_name
+            })
         {
             self.consider_owner(view, new, keys);
         }
@@ -166,6 +171,16 @@ impl ResourceClaims {
         }
     }
 
+    /// False when the plan for the claim can only be empty: all its consumers are somebody else's business, or it
+    /// has none and nothing of it is ours to tidy up.
+    fn claim_needs_work(&self, view: &View, claim: &Claim) -> bool {
+        if claim.reserved_for.is_empty() {
+            return claim.finalizer || claim.pod_owner().is_some() || claim.pod_group_owner().is_some();
+        }
+        let groups = self.workload_claims(view);
+        claim.reserved_for.iter().any(|c| c.is_pod() || (groups && c.is_pod_group()))
+    }
+
     /// Cheap form of "the plan for this Pod is not empty" (upstream `podNeedsWork`).
     fn pod_needs_work(&self, view: &View, pod: &Pod) -> bool {
         if pod.claims.is_empty() || pod.meta.deleting || pod.is_done() {
@@ -219,6 +234,7 @@ fn same_for_owners(old: &Claim, new: &Claim) -> bool {
     old.meta.uid == new.meta.uid
         && old.meta.deleting == new.meta.deleting
         && old.controller == new.controller
+        && old.pod_claim_name == new.pod_claim_name
         && old.allocation == new.allocation
         && (!full(old) || full(new))
 }

@@ -164,7 +164,7 @@ impl View {
         T::parts(self).0.unreadable(key);
     }
 
-    /// The watch begins to list all objects of the kind (again).
+    /// The watch begins to list all objects of the kind (again); it asked for them at `now` or later.
     pub fn list_begins<T: Tracked>(&mut self, now: Elapsed) {
         T::parts(self).0.list_begins(now);
     }

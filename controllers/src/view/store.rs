@@ -55,7 +55,7 @@ pub struct Store<T> {
     deleted: (VecDeque<Uid>, BTreeSet<Uid>),
     list: u32,
     list_began: Elapsed,
-    synced: bool,
+    listing: bool,
 }
 
 impl<T> Default for Store<T> {
@@ -68,7 +68,7 @@ impl<T> Default for Store<T> {
             deleted: (VecDeque::new(), BTreeSet::new()),
             list: 0,
             list_began: Elapsed::ZERO,
-            synced: false,
+            listing: false,
         }
     }
 }
@@ -102,11 +102,6 @@ impl<T: Object> Store<T> {
         self.entries.is_empty()
     }
 
-    /// True once the first list was complete.
-    pub fn is_synced(&self) -> bool {
-        self.synced
-    }
-
     /// True when a GET lately did not find the key and nothing has shown it since.
     pub fn is_absent(&self, key: &ObjectKey, now: Elapsed) -> bool {
         !self.entries.contains_key(key)
@@ -138,6 +133,10 @@ impl<T: Object> Store<T> {
         let key = meta.key.clone();
         let seen = meta.resource_version;
         self.absent.remove(&key);
+        if source == Source::Watch && !self.deleted.1.is_empty() {
+            // A list that was behind may have lacked it.
+            self.deleted.1.remove(&meta.uid);
+        }
         let Some(entry) = self.entries.get_mut(&key) else {
             if source == Source::Answer {
                 self.answers.insert(key.clone(), Answer { at: now, awaited: true });
@@ -149,7 +148,10 @@ impl<T: Object> Store<T> {
             entry.list = self.list;
         }
         let known = entry.object.meta().resource_version;
-        if seen < known {
+        // A list is the truth even if its versions go backwards (etcd restored from a backup), except about what
+        // we wrote and the watch has not shown.
+        let restored = source == Source::Watch && self.listing && !self.answers.contains_key(&key);
+        if seen < known && !restored {
             return Outcome::Same;
         }
         match source {
@@ -219,14 +221,16 @@ impl<T: Object> Store<T> {
         }
     }
 
+    /// `now` is a time before the list was asked for: an answer that came later may be newer than the list.
     pub(super) fn list_begins(&mut self, now: Elapsed) {
         self.list = self.list.wrapping_add(1);
         self.list_began = now;
+        self.listing = true;
     }
 
     /// Ends a list; returns what it lacked, except what we wrote after it began.
     pub(super) fn list_ends(&mut self) -> Vec<(ObjectKey, Box<T>)> {
-        self.synced = true;
+        self.listing = false;
         let (list, began) = (self.list, self.list_began);
         self.tombstones.retain(|_, at| *at >= began);
         let lacking: Vec<_> = self
@@ -331,6 +335,25 @@ mod tests {
         store.list_begins(at(20));
         assert_eq!(store.list_ends().len(), 1);
         assert!(store.was_deleted(&"u".into()));
+    }
+
+    #[test]
+    fn an_answer_between_asking_for_a_list_and_its_beginning_is_kept() {
+        let mut store = Store::default();
+        store.observe(pod("u", 4), Source::Answer, at(9));
+        store.list_begins(at(8));
+        assert!(store.list_ends().is_empty());
+        assert!(!store.was_deleted(&"u".into()));
+    }
+
+    #[test]
+    fn a_list_after_a_restore_from_backup_is_believed() {
+        let mut store = Store::default();
+        store.observe(pod("u", 90), Source::Watch, at(0));
+        store.list_begins(at(10));
+        store.observe(pod("u", 7), Source::Watch, at(11));
+        assert!(store.list_ends().is_empty());
+        assert_eq!(version(&store), Some(7));
     }
 
     #[test]

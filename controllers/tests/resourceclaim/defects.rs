@@ -450,6 +450,7 @@ fn explanations_name_what_they_are_about() {
             .allocated()
             .deleting()
             .finalizer("example.com/hold")
+            .reserved_for(json!({"resource": "pods", "name": "gone", "uid": "gone"}))
             .reserved_for(json!({"apiGroup": "foo.com", "resource": "foo", "name": "f", "uid": "f"})),
     );
     let entries = ["no-template", "unallocated", "deleting"];

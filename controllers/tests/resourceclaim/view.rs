@@ -131,7 +131,6 @@ fn a_list_does_not_take_away_what_was_written_while_it_ran() {
 /// A list from a server that was behind lacks an object; the watch that follows shows it. It is there, then, and
 /// answers about it count again.
 #[test]
-#[ignore = "BUG: answers about a uid that a list once lacked are ignored for good (planner-bugs.md 8)"]
 fn an_object_that_the_watch_shows_after_a_list_lacked_it_counts_fully_again() {
     let mut view = View::default();
     view.observe(claim("u", 5), Source::Watch, T0);
