@@ -235,6 +235,10 @@ fn a_second_claim_that_is_used_or_may_be_needed_stays() {
     for kind in [Kind::Pod, Kind::PodGroup] {
         let stays = |what: &str, recorded: &mut dyn FnMut(&mut Value), other: &mut dyn FnMut(&mut Value)| {
             let mut w = with_two_claims(kind, recorded, other);
+            // Whichever is looked at first.
+            w.seen();
+            w.sync(&claim_key("other"));
+            w.resync();
             w.settle();
             assert!(w.get(Kind::Claim, "other").is_some(), "{what}");
             assert_eq!(w.requests(Verb::Delete), 0, "{what}");
