@@ -9,6 +9,7 @@ use dra_controllers::plan::Action;
 use crate::common::{
     World, claim_key,
     driver::Verb,
+    map,
     objects::*,
     server::{Kind, Refusal},
 };
@@ -234,6 +235,10 @@ fn a_second_claim_that_is_used_or_may_be_needed_stays() {
     for kind in [Kind::Pod, Kind::PodGroup] {
         let stays = |what: &str, recorded: &mut dyn FnMut(&mut Value), other: &mut dyn FnMut(&mut Value)| {
             let mut w = with_two_claims(kind, recorded, other);
+            // Whichever is looked at first.
+            w.seen();
+            w.sync(&claim_key("other"));
+            w.resync();
             w.settle();
             assert!(w.get(Kind::Claim, "other").is_some(), "{what}");
             assert_eq!(w.requests(Verb::Delete), 0, "{what}");
@@ -296,4 +301,41 @@ fn with_two_claims(
     w.put(used);
     w.put(other);
     w
+}
+
+/// The same when the claims were there before their owner was seen: one is adopted, and that wakes the other.
+#[test]
+fn of_two_claims_that_nobody_recorded_one_is_adopted_and_the_other_deleted() {
+    for owner in [pod("o").templated("e", "t"), group("o").templated("e", "t")] {
+        let kind = owner.kind;
+        let mut w = World::default();
+        w.put(template("t"));
+        for name in ["one", "another", "yet-another"] {
+            w.put(if kind == Kind::Pod {
+                claim(name).generated_for("o", "uid-o", "e")
+            } else {
+                claim(name).generated_for_group("o", "uid-o", "e")
+            });
+        }
+        w.settle();
+        assert_eq!(w.writes(), 0, "the owner may not be known yet");
+        w.put(owner.uid("uid-o"));
+        w.settle();
+        assert_eq!(w.claim_names(), ["another"], "the lowest name, every time");
+        assert_eq!(w.recorded(kind, "o"), map([("e", "another")]));
+    }
+}
+
+/// Of several claims the one in use is adopted, whatever its name.
+#[test]
+fn of_two_claims_that_nobody_recorded_the_one_in_use_is_adopted() {
+    let mut w = World::default();
+    w.put(template("t"));
+    w.put(claim("a").generated_for("o", "uid-o", "e"));
+    w.put(claim("b").generated_for("o", "uid-o", "e").allocated().reserved_for(pod_consumer("o", "uid-o")));
+    w.put(claim("c").generated_for("o", "uid-o", "e").allocated());
+    w.put(pod("o").uid("uid-o").templated("e", "t").on("node"));
+    w.settle();
+    assert_eq!(w.recorded(Kind::Pod, "o"), map([("e", "b")]));
+    assert_eq!(w.claim_names(), ["b", "c"], "what somebody allocated is not ours to delete");
 }
