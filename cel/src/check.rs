@@ -319,7 +319,7 @@ impl<'f> Checker<'_, 'f> {
             if element.optional {
                 of = unwrap_optional(of)?;
             }
-            joined = Some(self.join(joined, of)?);
+            joined = Some(self.join(joined, of));
         }
         Ok(list(joined.unwrap_or_else(|| self.fresh())))
     }
@@ -328,26 +328,26 @@ impl<'f> Checker<'_, 'f> {
         let (mut keys, mut values) = (None, None);
         for entry in entries {
             let key = self.check(entry.key)?;
-            keys = Some(self.join(keys, key)?);
+            keys = Some(self.join(keys, key));
             let mut value = self.check(entry.value)?;
             if entry.optional {
                 value = unwrap_optional(value)?;
             }
-            values = Some(self.join(values, value)?);
+            values = Some(self.join(values, value));
         }
         let key = keys.unwrap_or_else(|| self.fresh());
         let value = values.unwrap_or_else(|| self.fresh());
         Ok(map(key, value))
     }
 
-    /// The most general type of both; types that do not unify make a literal of `dyn`, which is refused later.
-    fn join(&mut self, previous: Option<Type>, current: Type) -> Checks {
+    /// The most general type of both; types that do not unify make a literal of `dyn`, which the validator refuses.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         match previous {
-            None => Ok(current),
+            None => current,
             Some(previous) if self.substitution.assign(&previous, &current) => {
-                Ok(types::more_general(&previous, &current))
+                types::more_general(&previous, &current)
             }
-            Some(previous) => mismatch(&previous, &current),
+            Some(_) => Type::Dyn,
         }
     }
 

@@ -42,18 +42,18 @@ pub(crate) fn parse(source: &str) -> Result<(Ast, NodeId), CompileError> {
             CompileError::Syntax(texts.join("\n"))
         })?;
     let mut converter = Converter { ast: Ast::default() };
-    let root = converter.convert(&parsed, 0);
+    let root = converter.convert(&parsed, Depth { levels: 1, nodes: 0 });
     dismantle(parsed);
     Ok((converter.ast, root?))
 }
 
-/// Bounds what the parser would recurse over, and writes the smallest integer in decimal: the parser does not know it in
-/// hexadecimal.
+/// Bounds what the parser would recurse over, and rewrites what it reads differently: the smallest integer in hexadecimal,
+/// which it does not know, and `existsOne`.
 fn scan(source: &str) -> Result<Cow<'_, str>, CompileError> {
     let bytes = source.as_bytes();
     let byte = |index: usize| bytes.get(index).copied().unwrap_or(0);
     let (mut depth, mut conditionals, mut index) = (0_usize, 0_usize, 0_usize);
-    let mut smallest = Vec::new();
+    let (mut smallest, mut exists_one) = (Vec::new(), Vec::new());
     while index < bytes.len() {
         match byte(index) {
             b'(' | b'[' | b'{' => {
@@ -74,6 +74,7 @@ fn scan(source: &str) -> Result<Cow<'_, str>, CompileError> {
                     index += 1;
                 }
             }
+            b'e' if is_call_of(source, index, EXISTS_ONE) => exists_one.push(index),
             b'-' if source.get(index..).is_some_and(|rest| rest.starts_with(SMALLEST)) => {
                 smallest.push(index)
             }
@@ -89,13 +90,28 @@ fn scan(source: &str) -> Result<Cow<'_, str>, CompileError> {
         index += 1;
     }
     let mut text = Cow::Borrowed(source);
-    for start in smallest.into_iter().rev() {
-        text.to_mut().replace_range(start..start + SMALLEST.len(), "-9223372036854775808");
+    let mut replacements: Vec<(usize, &str, &str)> =
+        smallest.into_iter().map(|start| (start, SMALLEST, "-9223372036854775808")).collect();
+    replacements.extend(exists_one.into_iter().map(|start| (start, EXISTS_ONE, RENAMED_EXISTS_ONE)));
+    replacements.sort_unstable();
+    for (start, old, new) in replacements.into_iter().rev() {
+        text.to_mut().replace_range(start..start + old.len(), new);
     }
     Ok(text)
 }
 
 const SMALLEST: &str = "-0x8000000000000000";
+/// Kubernetes has this macro with two variables only, the parser also with one.
+const EXISTS_ONE: &str = "existsOne";
+const RENAMED_EXISTS_ONE: &str = "existsOne__two";
+
+/// Whether the identifier at `start` is `name` and is called.
+fn is_call_of(source: &str, start: usize, name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let before = source.get(..start).and_then(|before| before.chars().next_back());
+    let after = source.get(start..).and_then(|rest| rest.strip_prefix(name));
+    !before.is_some_and(is_word) && after.is_some_and(|after| after.trim_start().starts_with('('))
+}
 
 /// The index of the last character of a quoted text.
 fn end_of_quoted(bytes: &[u8], start: usize, raw: bool) -> usize {
@@ -152,6 +168,28 @@ struct Converter {
     ast: Ast,
 }
 
+/// How deep a node is: in levels as cel-go counts them, and in nodes of the tree.
+#[derive(Clone, Copy)]
+struct Depth {
+    levels: usize,
+    nodes: usize,
+}
+
+/// The deepest tree, which takes stack. Logical operators and the like are no levels.
+const MAX_TREE_DEPTH: usize = 500;
+
+/// The levels between a node and those below it.
+fn levels(expr: &ast::Expr) -> usize {
+    match expr {
+        ast::Expr::Call(call) => match call.func_name.as_str() {
+            "_&&_" | "_||_" | "!_" | "-_" | "_?_:_" => 0,
+            _ => 1,
+        },
+        ast::Expr::Select(_) | ast::Expr::List(_) | ast::Expr::Map(_) | ast::Expr::Comprehension(_) => 1,
+        _ => 0,
+    }
+}
+
 type Converted = Result<NodeId, CompileError>;
 
 fn syntax(text: impl Into<String>) -> CompileError {
@@ -166,12 +204,11 @@ impl Converter {
         Ok(self.ast.push(expr))
     }
 
-    fn convert(&mut self, node: &IdedExpr, depth: usize) -> Converted {
-        // One level of text may be several of the tree: a logical operator in a call in a macro.
-        if depth > MAX_DEPTH + 50 {
+    fn convert(&mut self, node: &IdedExpr, depth: Depth) -> Converted {
+        if depth.levels > MAX_DEPTH || depth.nodes > MAX_TREE_DEPTH {
             return Err(TOO_DEEP);
         }
-        let below = depth + 1;
+        let below = Depth { levels: depth.levels + levels(&node.expr), nodes: depth.nodes + 1 };
         match &node.expr {
             ast::Expr::Unspecified => Err(syntax("ERROR: empty expression")),
             ast::Expr::Literal(literal) => self.push(Expr::Literal(literal_value(literal))),
@@ -219,18 +256,21 @@ impl Converter {
         }
     }
 
-    fn convert_call(&mut self, call: &ast::CallExpr, depth: usize) -> Converted {
-        // The operators `!`, `-`, `&&` and `||` do not count as nesting, as in cel-go, but each level takes stack.
+    fn convert_call(&mut self, call: &ast::CallExpr, depth: Depth) -> Converted {
         let target = call.target.as_ref().map(|target| self.convert(target, depth)).transpose()?;
         let args = self.convert_all(&call.args, depth)?;
-        self.push(Expr::Call { function: call.func_name.clone(), target, args })
+        let function = match call.func_name.as_str() {
+            RENAMED_EXISTS_ONE => EXISTS_ONE.to_owned(),
+            name => name.to_owned(),
+        };
+        self.push(Expr::Call { function, target, args })
     }
 
-    fn convert_all(&mut self, nodes: &[IdedExpr], depth: usize) -> Result<Vec<NodeId>, CompileError> {
+    fn convert_all(&mut self, nodes: &[IdedExpr], depth: Depth) -> Result<Vec<NodeId>, CompileError> {
         nodes.iter().map(|node| self.convert(node, depth)).collect()
     }
 
-    fn convert_fold(&mut self, fold: &ast::ComprehensionExpr, depth: usize) -> Converted {
+    fn convert_fold(&mut self, fold: &ast::ComprehensionExpr, depth: Depth) -> Converted {
         check_variable(&fold.iter_var)?;
         let comprehension = Comprehension {
             range: self.convert(&fold.iter_range, depth)?,
@@ -246,7 +286,7 @@ impl Converter {
     }
 
     /// The expansion of a macro that the parser does not have, if the call is one.
-    fn expand(&mut self, call: &ast::CallExpr, depth: usize) -> Result<Option<NodeId>, CompileError> {
+    fn expand(&mut self, call: &ast::CallExpr, depth: Depth) -> Result<Option<NodeId>, CompileError> {
         let Some(target) = call.target.as_deref() else { return Ok(None) };
         let expanded = match (call.func_name.as_str(), call.args.as_slice()) {
             ("bind", [var, init, result]) if is_ident(target, "cel") => {
@@ -264,7 +304,7 @@ impl Converter {
                 self.optional_map(target, accu, map, false, depth)
             }
             ("sortBy", [var, key]) => self.sort_by(target, var, key, depth),
-            ("all" | "exists" | "existsOne" | "exists_one", [key, value, body]) => {
+            ("all" | "exists" | RENAMED_EXISTS_ONE | "exists_one", [key, value, body]) => {
                 let vars = variables(key, value)?;
                 let (init, condition, step, result) = self.quantifier(&call.func_name, body, depth)?;
                 self.fold(target, vars, init, condition, step, result, depth)
@@ -323,7 +363,7 @@ impl Converter {
         accu: String,
         map: &IdedExpr,
         wrap: bool,
-        depth: usize,
+        depth: Depth,
     ) -> Converted {
         let tested = self.convert(target, depth)?;
         let condition = self.member(tested, "hasValue", Vec::new())?;
@@ -339,7 +379,7 @@ impl Converter {
     }
 
     /// `bind(list, target, list.@sortByAssociatedKeys(list.map(var, key)))`
-    fn sort_by(&mut self, target: &IdedExpr, var: &IdedExpr, key: &IdedExpr, depth: usize) -> Converted {
+    fn sort_by(&mut self, target: &IdedExpr, var: &IdedExpr, key: &IdedExpr, depth: Depth) -> Converted {
         const INPUT: &str = "@__sortBy_input__";
         if matches!(target.expr, ast::Expr::Literal(_) | ast::Expr::Map(_) | ast::Expr::Struct(_)) {
             return Err(syntax(
@@ -379,7 +419,7 @@ impl Converter {
         &mut self,
         function: &str,
         body: &IdedExpr,
-        depth: usize,
+        depth: Depth,
     ) -> Result<(NodeId, NodeId, NodeId, NodeId), CompileError> {
         let body = self.convert(body, depth)?;
         let accu = self.ident(ACCUMULATOR)?;
@@ -426,7 +466,7 @@ impl Converter {
         vars: (String, String),
         filter: Option<&IdedExpr>,
         transform: &IdedExpr,
-        depth: usize,
+        depth: Depth,
     ) -> Converted {
         let filter = filter.map(|filter| self.convert(filter, depth)).transpose()?;
         let transform = self.convert(transform, depth)?;
@@ -464,7 +504,7 @@ impl Converter {
         condition: NodeId,
         step: NodeId,
         result: NodeId,
-        depth: usize,
+        depth: Depth,
     ) -> Converted {
         let range = self.convert(target, depth)?;
         self.push(Expr::Comprehension(Box::new(Comprehension {

@@ -165,6 +165,7 @@ impl DerivedAttribute {
             Value::Bool(value) => Ok(Self::Bool(value)),
             Value::Int(value) => Ok(Self::Int(value)),
             Value::String(text) => Ok(Self::String(text.as_str().to_owned())),
+            Value::Type(name) => Ok(Self::String(name.to_owned())),
             Value::Semver(version) => Ok(Self::Version(version.to_string())),
             Value::Optional(Some(value)) if !matches!(*value, Value::List(_)) => {
                 Self::new(value.as_ref().clone())

@@ -145,7 +145,7 @@ pub(crate) struct Fuel {
 }
 
 /// More than any evaluation touches that stays within the cost limit on values of sensible size.
-const FUEL: u64 = 8_000_000;
+const FUEL: u64 = 4_000_000;
 
 /// What it takes to compile a pattern of up to this size.
 const PATTERN: u64 = 20_000;
@@ -160,6 +160,11 @@ impl Fuel {
     pub(crate) fn take(&mut self, amount: u64) -> Result<(), EvalError> {
         self.left = self.left.checked_sub(amount).ok_or(EvalError::CostLimitExceeded)?;
         Ok(())
+    }
+
+    /// Takes what it costs to copy or search `bytes` of text.
+    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<(), EvalError> {
+        self.take(len(bytes) / 16 + 1)
     }
 
     /// A pattern that the program did not know beforehand.

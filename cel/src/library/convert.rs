@@ -72,7 +72,7 @@ fn to_bytes<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     match call.args {
         [value @ Value::Bytes(_)] => Ok(value.clone()),
         [Value::String(text)] => {
-            call.fuel.take_len(text.as_str().len())?;
+            call.fuel.take_bytes(text.as_str().len())?;
             Ok(Value::Bytes(text.as_str().as_bytes().into()))
         }
         _ => Err(call.no_such_overload()),

@@ -208,12 +208,17 @@ fn grouped(number: &str) -> String {
     text + fraction
 }
 
-/// `1.234500×10⁰³`
-fn scientific(double: f64, precision: usize) -> String {
+/// `1.234500×10⁰³`. Kubernetes takes the precision for the least width.
+fn scientific(double: f64, width: usize) -> String {
+    let text = scientific_text(double);
+    format!("{text:>width$}")
+}
+
+fn scientific_text(double: f64) -> String {
     if double.is_nan() || double.is_infinite() {
-        return fixed(double, precision);
+        return fixed(double, DEFAULT_PRECISION);
     }
-    let text = format!("{double:.precision$e}");
+    let text = format!("{double:.DEFAULT_PRECISION$e}");
     let Some((mantissa, exponent)) = text.split_once('e') else { return text };
     let (sign, exponent) = match exponent.strip_prefix('-') {
         Some(exponent) => ("⁻", exponent),
@@ -286,11 +291,11 @@ fn write_nested(out: &mut String, value: &Value<'_>, fuel: &mut Fuel) -> Result<
             write!(out, "{:?}", double_text(*double)).map_err(|_| "could not format".into())
         }
         Value::String(value) => {
-            fuel.take_len(text(value).len())?;
+            fuel.take_bytes(text(value).len())?;
             write!(out, "{:?}", text(value)).map_err(|_| "could not format".into())
         }
         Value::Bytes(bytes) => {
-            fuel.take_len(bytes.len())?;
+            fuel.take_bytes(bytes.len())?;
             write!(out, "b{:?}", String::from_utf8_lossy(bytes)).map_err(|_| "could not format".into())
         }
         Value::Timestamp(_) | Value::Duration(_) => {
@@ -345,8 +350,8 @@ pub(super) fn format<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
                 index += 1;
             }
         }
-        call.fuel.take_len(out.len() / 64 + 1)?;
+        call.fuel.take_bytes(out.len() / 64)?;
     }
-    call.fuel.take_len(out.len())?;
+    call.fuel.take_bytes(out.len())?;
     Ok(Value::text(out))
 }

@@ -42,11 +42,11 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat::new("format.labelValue", "LabelValue", 40, label_value),
     NamedFormat::new("format.qualifiedName", "QualifiedName", 60, qualified_name),
     NamedFormat::new("format.uri", "URI", 1103, uri),
-    NamedFormat::new("format.uuid", "uuid", 78, uuid),
+    NamedFormat::new("format.uuid", "uuid", 70, uuid),
 ];
 
 /// The length of the pattern for dates with times.
-const DATE_TIME: usize = 95;
+const DATE_TIME: usize = 69;
 
 impl NamedFormat {
     const fn new(
@@ -88,7 +88,7 @@ fn validate<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::Format(format), Value::String(value)] = call.args else {
         return Err(call.no_such_overload());
     };
-    call.fuel.take_len(text(value).len())?;
+    call.fuel.take_bytes(text(value).len())?;
     let problems = (format.check)(text(value));
     Ok(if problems.is_empty() { Value::NONE } else { Value::some(Value::texts(problems)) })
 }

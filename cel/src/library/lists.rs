@@ -254,11 +254,11 @@ pub(super) fn index_of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let last = call.function == "lastIndexOf";
     let found = match call.args {
         [Value::String(whole), Value::String(part)] => {
-            call.fuel.take_len(search_work(text(whole), text(part)))?;
+            call.fuel.take_bytes(search_work(text(whole), text(part)))?;
             super::strings::find_text(text(whole), text(part), None, last)?
         }
         [Value::String(whole), Value::String(part), Value::Int(offset)] => {
-            call.fuel.take_len(search_work(text(whole), text(part)))?;
+            call.fuel.take_bytes(search_work(text(whole), text(part)))?;
             super::strings::find_text(text(whole), text(part), Some(*offset), last)?
         }
         [Value::List(items), element] => {

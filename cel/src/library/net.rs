@@ -177,7 +177,8 @@ fn contains<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     Ok(Value::Bool(match call.args {
         [Value::Cidr(cidr), Value::Ip(address)] if other("containsIP") => cidr.contains(*address),
         [Value::Cidr(cidr), Value::String(value)] if other("containsIP") => {
-            cidr.contains(parse_ip(text(value))?)
+            // Kubernetes hides why a text is no address.
+            cidr.contains(parse_ip(text(value)).map_err(|_| EvalError::NoSuchOverload)?)
         }
         [Value::Cidr(cidr), Value::Cidr(part)] if other("containsCIDR") => {
             cidr.contains(part.address) && cidr.bits <= part.bits

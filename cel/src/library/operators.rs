@@ -125,11 +125,11 @@ pub(super) fn add<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a + b)),
         [Value::String(a), Value::String(b)] => {
             let (a, b) = (a.as_str(), b.as_str());
-            call.fuel.take_len(a.len() + b.len())?;
+            call.fuel.take_bytes(a.len() + b.len())?;
             Ok(Value::text([a, b].concat()))
         }
         [Value::Bytes(a), Value::Bytes(b)] => {
-            call.fuel.take_len(a.len() + b.len())?;
+            call.fuel.take_bytes(a.len() + b.len())?;
             Ok(Value::Bytes([&**a, &**b].concat().into()))
         }
         [Value::List(a), Value::List(b)] => {

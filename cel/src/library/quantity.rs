@@ -27,14 +27,14 @@ pub(super) fn declare(functions: &mut Functions) {
 
 fn quantity<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(value)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(text(value).len())?;
+    call.fuel.take_bytes(text(value).len())?;
     let quantity = Quantity::parse(text(value)).map_err(|error| EvalError::text(error.to_string()))?;
     Ok(Value::Quantity(QuantityValue::Owned(Arc::new(quantity))))
 }
 
 fn is_quantity<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(value)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(text(value).len())?;
+    call.fuel.take_bytes(text(value).len())?;
     Ok(Value::Bool(Quantity::parse(text(value)).is_ok()))
 }
 

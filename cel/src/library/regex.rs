@@ -27,7 +27,7 @@ fn matches<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(whole), Value::String(source)] = call.args else {
         return Err(EvalError::NoSuchOverload);
     };
-    call.fuel.take_len(text(whole).len())?;
+    call.fuel.take_bytes(text(whole).len())?;
     if let Some(pattern) = call.pattern {
         return Ok(Value::Bool(pattern.is_match(text(whole))));
     }
@@ -38,7 +38,7 @@ fn find<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(whole), Value::String(source)] = call.args else {
         return Err(call.no_such_overload());
     };
-    call.fuel.take_len(text(whole).len())?;
+    call.fuel.take_bytes(text(whole).len())?;
     let found = match call.pattern {
         Some(pattern) => pattern.find_all(text(whole), 1),
         None => call.fuel.pattern(text(source))?.find_all(text(whole), 1),
@@ -52,7 +52,7 @@ fn find_all<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         [Value::String(whole), Value::String(source), Value::Int(limit)] => (whole, source, *limit),
         _ => return Err(call.no_such_overload()),
     };
-    call.fuel.take_len(text(whole).len().saturating_mul(4))?;
+    call.fuel.take_len(text(whole).len())?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     Ok(Value::texts(match call.pattern {
         Some(pattern) => pattern.find_all(text(whole), limit),

@@ -32,7 +32,7 @@ fn parse(call: &mut Call<'_, '_>) -> Result<Result<Version, String>, EvalError> 
         [Value::String(value), Value::Bool(normalise)] => (text(value), *normalise),
         _ => return Err(call.no_such_overload()),
     };
-    call.fuel.take_len(value.len())?;
+    call.fuel.take_bytes(value.len())?;
     Ok(if normalise { Version::parse_normalised(value) } else { Version::parse(value) })
 }
 

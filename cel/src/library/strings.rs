@@ -108,7 +108,7 @@ pub(super) fn find_text(whole: &str, part: &str, offset: Option<i64>, last: bool
 fn convert_case<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(whole)] = call.args else { return Err(call.no_such_overload()) };
     let whole = text(whole);
-    call.fuel.take_len(whole.len())?;
+    call.fuel.take_bytes(whole.len())?;
     Ok(Value::text(match call.function {
         "lowerAscii" => whole.to_ascii_lowercase(),
         _ => whole.to_ascii_uppercase(),
@@ -117,7 +117,7 @@ fn convert_case<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 
 fn trim<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(whole)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(text(whole).len())?;
+    call.fuel.take_bytes(text(whole).len())?;
     Ok(Value::text(text(whole).trim()))
 }
 
@@ -127,7 +127,7 @@ fn substring<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         [Value::String(whole), Value::Int(start), Value::Int(end)] => (text(whole), *start, Some(*end)),
         _ => return Err(call.no_such_overload()),
     };
-    call.fuel.take_len(whole.len())?;
+    call.fuel.take_bytes(whole.len())?;
     let length = whole.chars().count();
     if let Some(end) = end
         && start > end
@@ -150,9 +150,9 @@ fn replace<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     };
     let (whole, old, new) = (text(whole), text(old), text(new));
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    call.fuel.take_len(whole.len())?;
+    call.fuel.take_bytes(whole.len())?;
     let found = if old.is_empty() { whole.chars().count() + 1 } else { whole.matches(old).count() };
-    call.fuel.take_len(found.min(limit).saturating_mul(new.len()))?;
+    call.fuel.take_bytes(found.min(limit).saturating_mul(new.len()))?;
     Ok(Value::text(whole.replacen(old, new, limit)))
 }
 
@@ -164,7 +164,7 @@ fn split<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         _ => return Err(call.no_such_overload()),
     };
     let (whole, separator) = (text(whole), text(separator));
-    call.fuel.take_len(whole.len().saturating_mul(4))?;
+    call.fuel.take_len(whole.len() / 4)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit == 0 {
         return Ok(Value::list(Vec::new()));
@@ -198,7 +198,7 @@ fn join<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
             return Err(EvalError::text(format!("join: invalid input: {}", item.type_name())));
         };
         let separator = if index == 0 { "" } else { separator };
-        call.fuel.take_len(separator.len() + text(part).len() + 1)?;
+        call.fuel.take_bytes(separator.len() + text(part).len())?;
         joined.push_str(separator);
         joined.push_str(text(part));
     }
@@ -208,7 +208,7 @@ fn join<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 fn quote<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(whole)] = call.args else { return Err(call.no_such_overload()) };
     let whole = text(whole);
-    call.fuel.take_len(whole.len() * 2)?;
+    call.fuel.take_bytes(whole.len() * 2)?;
     let mut quoted = String::with_capacity(whole.len() + 2);
     quoted.push('"');
     for c in whole.chars() {

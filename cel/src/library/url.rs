@@ -276,7 +276,7 @@ pub(super) fn declare(functions: &mut Functions) {
 
 fn url<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(value)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(text(value).len())?;
+    call.fuel.take_bytes(text(value).len())?;
     let url = Url::parse(text(value)).map_err(|error| {
         EvalError::text(format!("URL parse error during conversion from string: {error}"))
     })?;
@@ -285,7 +285,7 @@ fn url<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 
 fn is_url<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::String(value)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(text(value).len())?;
+    call.fuel.take_bytes(text(value).len())?;
     Ok(Value::Bool(is_request_uri(text(value)).is_ok()))
 }
 
@@ -302,7 +302,7 @@ fn part<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 
 fn query<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::Url(url)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(url.query.len())?;
+    call.fuel.take_bytes(url.query.len())?;
     let mut entries = Entries::default();
     for (key, values) in url.query_values() {
         entries.insert(MapKey::String(key.into()), Value::texts(values));
