@@ -226,7 +226,7 @@ impl<'a> Machine<'a> {
                 (value, false) => items.push(value),
             }
         }
-        self.fuel.take_len(items.len())?;
+        self.fuel.take_values(items.len())?;
         Ok(items)
     }
 
@@ -250,7 +250,7 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        self.fuel.take_len(entries.len())?;
+        self.fuel.take_values(entries.len())?;
         Ok(entries)
     }
 

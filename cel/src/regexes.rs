@@ -20,6 +20,8 @@ const SIZE_LIMIT: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
+    /// How much slower than the simplest one it may be at worst.
+    weight: usize,
 }
 
 impl Pattern {
@@ -30,14 +32,20 @@ impl Pattern {
 
     /// Compiles a pattern that may not be larger than `limit` bytes.
     pub(crate) fn with_limit(source: &str, limit: usize) -> Result<Self, String> {
-        let translated = Translator::new(source).translate()?;
+        let (translated, repetitions) = Translator::new(source).translate()?;
         let regex = RegexBuilder::new(&translated)
             .size_limit(limit)
             .dfa_size_limit(limit)
             .nest_limit(4 * MAX_GROUPS)
             .build()
             .map_err(|error| format!("error parsing regexp: {error}"))?;
-        Ok(Self { regex })
+        let repetitions = usize::try_from(repetitions).unwrap_or(usize::MAX);
+        Ok(Self { regex, weight: 1 + source.len().saturating_mul(repetitions) / 64 })
+    }
+
+    /// Steps that a search in the text may take.
+    pub(crate) fn steps(&self, text: &str) -> u64 {
+        crate::value::len(text.len().saturating_mul(self.weight) / 16)
     }
 
     pub(crate) fn is_match(&self, text: &str) -> bool {
@@ -77,10 +85,10 @@ impl<'s> Translator<'s> {
         Self { chars: source.chars().peekable(), out: String::new(), groups: 0 }
     }
 
-    fn translate(mut self) -> Result<String, String> {
-        self.alternation()?;
+    fn translate(mut self) -> Result<(String, u32), String> {
+        let repetitions = self.alternation()?;
         match self.chars.next() {
-            None => Ok(self.out),
+            None => Ok((self.out, repetitions)),
             Some(_) => refuse("unexpected )"),
         }
     }

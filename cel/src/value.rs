@@ -136,34 +136,51 @@ impl From<bool> for Equality {
     }
 }
 
-/// Counts the elements that operations on whole values touch, so that a single cheap call can't take unbounded time.
+/// Bounds the time and the memory of an evaluation where costs do not: the cost of a call is only charged when it is done, and
+/// some calls cost next to nothing whatever they are given.
 #[derive(Debug)]
 pub(crate) struct Fuel {
-    left: u64,
+    /// Steps that are left, some nanoseconds each.
+    steps: u64,
+    /// Values that may still be made, some 32 bytes each.
+    values: u64,
     /// The last pattern that was not constant, with its source.
     pattern: Option<(Box<str>, Arc<Pattern>)>,
 }
 
-/// More than any evaluation touches that stays within the cost limit on values of sensible size.
-const FUEL: u64 = 4_000_000;
-
-/// What it takes to compile a pattern of up to this size.
-const PATTERN: u64 = 20_000;
+/// Steps of one evaluation; what stays within the cost limit on values of sensible size needs far fewer.
+const STEPS: u64 = 16_000_000;
+/// Values that one evaluation can make: 64 MiB.
+const VALUES: u64 = 2_000_000;
+/// Steps for the compilation of a pattern of up to this size.
+const PATTERN: u64 = 80_000;
 const PATTERN_SIZE: usize = 1 << 20;
 
 impl Fuel {
     pub(crate) fn new() -> Self {
-        Self { left: FUEL, pattern: None }
+        Self { steps: STEPS, values: VALUES, pattern: None }
     }
 
-    /// Takes `amount`.
-    pub(crate) fn take(&mut self, amount: u64) -> Result<(), EvalError> {
-        self.left = self.left.checked_sub(amount).ok_or(EvalError::CostLimitExceeded)?;
+    /// Takes steps.
+    pub(crate) fn take(&mut self, steps: u64) -> Result<(), EvalError> {
+        self.steps = self.steps.checked_sub(steps).ok_or(EvalError::CostLimitExceeded)?;
         Ok(())
     }
 
-    /// Takes what it costs to copy or search `bytes` of text.
+    /// Takes a step for each of so many elements.
+    pub(crate) fn take_len(&mut self, elements: usize) -> Result<(), EvalError> {
+        self.take(len(elements))
+    }
+
+    /// Takes what it costs to make so many values.
+    pub(crate) fn take_values(&mut self, values: usize) -> Result<(), EvalError> {
+        self.values = self.values.checked_sub(len(values)).ok_or(EvalError::CostLimitExceeded)?;
+        self.take(len(values))
+    }
+
+    /// Takes what it costs to copy or search so many bytes of text.
     pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<(), EvalError> {
+        self.values = self.values.checked_sub(len(bytes) / 32).ok_or(EvalError::CostLimitExceeded)?;
         self.take(len(bytes) / 16 + 1)
     }
 
@@ -178,11 +195,6 @@ impl Fuel {
         let pattern = Pattern::with_limit(source, PATTERN_SIZE).map(Arc::new).map_err(EvalError::text)?;
         self.pattern = Some((source.into(), Arc::clone(&pattern)));
         Ok(pattern)
-    }
-
-    /// Takes `amount` for memory that is about to be filled.
-    pub(crate) fn take_len(&mut self, amount: usize) -> Result<(), EvalError> {
-        self.take(len(amount))
     }
 }
 

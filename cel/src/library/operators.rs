@@ -5,7 +5,7 @@ use crate::cost::CostRule;
 use crate::error::EvalError;
 use crate::library::time::Timestamp;
 use crate::types::{Type, list, map, optional, param};
-use crate::value::{Text, Value, int, len};
+use crate::value::{Text, Value, int};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ pub(super) fn add<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
             Ok(Value::Bytes([&**a, &**b].concat().into()))
         }
         [Value::List(a), Value::List(b)] => {
-            call.fuel.take_len(a.len() + b.len())?;
+            call.fuel.take_values(a.len() + b.len())?;
             let mut items = Vec::with_capacity(a.len() + b.len());
             items.extend(a.iter().cloned());
             items.extend(b.iter().cloned());
@@ -260,9 +260,9 @@ pub(crate) fn append<'a>(
     fuel: &mut crate::value::Fuel,
 ) -> Outcome<'a> {
     if Arc::get_mut(&mut list).is_none() {
-        fuel.take(len(list.len()))?;
+        fuel.take_values(list.len())?;
     }
-    fuel.take(1)?;
+    fuel.take_values(1)?;
     Arc::make_mut(&mut list).push(element);
     Ok(Value::List(list))
 }

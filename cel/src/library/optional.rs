@@ -60,7 +60,7 @@ fn end<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 
 fn unwrap<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::List(items)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(items.len())?;
+    call.fuel.take_values(items.len())?;
     let mut present = Vec::new();
     for item in items.iter() {
         match item {

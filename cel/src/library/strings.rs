@@ -164,7 +164,7 @@ fn split<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         _ => return Err(call.no_such_overload()),
     };
     let (whole, separator) = (text(whole), text(separator));
-    call.fuel.take_len(whole.len() / 4)?;
+    call.fuel.take_values(whole.len() / 4)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit == 0 {
         return Ok(Value::list(Vec::new()));
