@@ -145,7 +145,7 @@ impl<'a> Machine<'a> {
         match call.args.as_ref() {
             [arg] => match self.attempt(arg)? {
                 Ok(arg) => self.finish_call(call, &[arg]),
-                Err(error) => self.fail_call(call, None, None, error),
+                Err(error) => self.fail_call(call, [None, None], error),
             },
             [left, right] => {
                 let left = self.attempt(left)?;
@@ -156,8 +156,8 @@ impl<'a> Machine<'a> {
                 }
                 match (left, self.attempt(right)?) {
                     (Ok(left), Ok(right)) => self.finish_call(call, &[left, right]),
-                    (Err(error), right) => self.fail_call(call, None, right.ok(), error),
-                    (Ok(left), Err(error)) => self.fail_call(call, Some(left), None, error),
+                    (Err(error), right) => self.fail_call(call, [None, right.as_ref().ok()], error),
+                    (Ok(left), Err(error)) => self.fail_call(call, [Some(&left), None], error),
                 }
             }
             args => {
@@ -168,8 +168,7 @@ impl<'a> Machine<'a> {
                         // What was charged for the arguments so far is all if one is missing.
                         Err(error) if index + 1 < args.len() => return Err(error),
                         Err(error) => {
-                            let mut values = values.into_iter();
-                            return self.fail_call(call, values.next(), values.next(), error);
+                            return self.fail_call(call, [values.first(), values.get(1)], error);
                         }
                     }
                 }
@@ -203,11 +202,10 @@ impl<'a> Machine<'a> {
     fn fail_call(
         &mut self,
         call: &'a CallNode,
-        first: Option<Value<'a>>,
-        second: Option<Value<'a>>,
+        [first, second]: [Option<&Value<'a>>; 2],
         error: EvalError,
     ) -> Evaluated<'a> {
-        let cost = call.cost.cost(first.as_ref(), second.as_ref(), None, &mut self.fuel)?;
+        let cost = call.cost.cost(first, second, None, &mut self.fuel)?;
         self.charge(cost)?;
         Err(error)
     }

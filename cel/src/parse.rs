@@ -76,7 +76,7 @@ fn scan(source: &str) -> Result<Cow<'_, str>, CompileError> {
             }
             b'e' if is_call_of(source, index, EXISTS_ONE) => exists_one.push(index),
             b'-' if source.get(index..).is_some_and(|rest| rest.starts_with(SMALLEST)) => {
-                smallest.push(index)
+                smallest.push(index);
             }
             b'`' => index = end_of_quoted(bytes, index, true),
             b'"' | b'\'' => {
@@ -144,13 +144,19 @@ fn dismantle(root: IdedExpr) {
             ast::Expr::Select(select) => pending.push(*select.operand),
             ast::Expr::List(list) => pending.extend(list.elements),
             ast::Expr::Map(map) => {
-                map.entries.into_iter().for_each(|entry| dismantle_entry(entry, &mut pending))
+                map.entries.into_iter().for_each(|entry| dismantle_entry(entry, &mut pending));
             }
             ast::Expr::Struct(message) => {
                 message.entries.into_iter().for_each(|entry| dismantle_entry(entry, &mut pending));
             }
             ast::Expr::Comprehension(fold) => {
-                pending.extend([fold.iter_range, fold.accu_init, fold.loop_cond, fold.loop_step, fold.result])
+                pending.extend([
+                    fold.iter_range,
+                    fold.accu_init,
+                    fold.loop_cond,
+                    fold.loop_step,
+                    fold.result,
+                ]);
             }
             ast::Expr::Ident(_) | ast::Expr::Literal(_) | ast::Expr::Unspecified => {}
         }

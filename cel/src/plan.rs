@@ -183,7 +183,7 @@ impl Planner<'_> {
             Expr::Select { operand, field, test } => {
                 let operand = self.plan(*operand)?;
                 let key = self.const_key(Value::text(field.as_str()));
-                Ok(self.qualify(operand, Qualifier { key, optional: false, test: *test }))
+                Ok(qualify(operand, Qualifier { key, optional: false, test: *test }))
             }
             Expr::Call { function, target, args } => self.plan_call(id, function, *target, args),
             Expr::List(elements) => {
@@ -191,7 +191,7 @@ impl Planner<'_> {
                     .iter()
                     .map(|element| Ok((self.plan(element.value)?, element.optional)))
                     .collect::<Result<Box<[_]>, CompileError>>()?;
-                const_list(ListNode { elements })
+                Ok(const_list(ListNode { elements }))
             }
             Expr::Map(entries) => {
                 let entries = entries
@@ -222,17 +222,6 @@ impl Planner<'_> {
             _ => None,
         };
         Key::Const { value, name }
-    }
-
-    /// Adds a qualifier to a node, which becomes the start of an attribute if it is none.
-    fn qualify(&mut self, node: Node, qualifier: Qualifier) -> Node {
-        let mut attribute = match node {
-            Node::Attribute(attribute) if !attribute.test => attribute,
-            other => Box::new(Attribute { base: Base::Computed(other), qualifiers: Vec::new(), test: false }),
-        };
-        attribute.test = qualifier.test;
-        attribute.qualifiers.push(qualifier);
-        Node::Attribute(attribute)
     }
 
     fn plan_call(&mut self, id: NodeId, name: &str, target: Option<NodeId>, args: &[NodeId]) -> Planned {
@@ -281,7 +270,7 @@ impl Planner<'_> {
             }
             computed => Key::Computed(computed),
         };
-        Ok(self.qualify(operand, Qualifier { key, optional, test: false }))
+        Ok(qualify(operand, Qualifier { key, optional, test: false }))
     }
 
     fn declare(&mut self, name: &str) -> usize {
@@ -313,6 +302,17 @@ impl Planner<'_> {
         self.forget(&fold.accu);
         Ok(Node::Fold(Box::new(Fold { range, var, var2, accu, init, condition, step, result })))
     }
+}
+
+/// Adds a qualifier to a node, which becomes the start of an attribute if it is none.
+fn qualify(node: Node, qualifier: Qualifier) -> Node {
+    let mut attribute = match node {
+        Node::Attribute(attribute) if !attribute.test => attribute,
+        other => Box::new(Attribute { base: Base::Computed(other), qualifiers: Vec::new(), test: false }),
+    };
+    attribute.test = qualifier.test;
+    attribute.qualifiers.push(qualifier);
+    Node::Attribute(attribute)
 }
 
 /// Arguments: mostly two.
@@ -390,7 +390,9 @@ fn specialise(node: &mut Node, interner: &mut Interner) {
         Node::InSet { element, .. } => specialise(element, interner),
         Node::Fold(fold) => {
             let Fold { range, init, condition, step, result, .. } = fold.as_mut();
-            [range, init, condition, step, result].into_iter().for_each(|node| specialise(node, interner));
+            for node in [range, init, condition, step, result] {
+                specialise(node, interner);
+            }
         }
         Node::Const(_) | Node::Driver | Node::Lookup { .. } => {}
     }
@@ -424,15 +426,15 @@ fn special(attribute: &Attribute, interner: &mut Interner) -> Option<Node> {
     }
 }
 
-fn const_list(list: ListNode) -> Planned {
+fn const_list(list: ListNode) -> Node {
     let mut values = Vec::new();
     for (element, optional) in &list.elements {
         match element {
             Node::Const(value) if !optional => values.push(value.clone()),
-            _ => return Ok(Node::List(Box::new(list))),
+            _ => return Node::List(Box::new(list)),
         }
     }
-    Ok(Node::Const(Value::list(values)))
+    Node::Const(Value::list(values))
 }
 
 fn const_map(map: MapNode) -> Planned {

@@ -67,6 +67,12 @@ const DIGITS: &str = "0-9";
 const WORD: &str = "0-9A-Za-z_";
 const SPACE: &str = "\\t\\n\\x0C\\r ";
 
+/// Names of classes in brackets.
+const POSIX_NAMES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
+];
+
 struct Translator<'s> {
     chars: Peekable<Chars<'s>>,
     out: String,
@@ -137,38 +143,21 @@ impl<'s> Translator<'s> {
                     self.lazy();
                     repeats = true;
                 }
-                '{' => match self.repetition() {
-                    Some((least, greatest)) => {
-                        let Some(inner) = atom else {
-                            return refuse("missing argument to repetition operator");
-                        };
+                '{' => {
+                    if let Some(times) = self.repetition() {
                         if repeated {
                             return refuse("invalid nested repetition operator");
                         }
-                        let times = greatest.unwrap_or(least);
-                        if greatest.is_some_and(|greatest| greatest < least) || least.max(times) > MAX_REPEAT
-                        {
-                            return refuse("invalid repeat count");
-                        }
-                        let together = inner.saturating_mul(times.max(1));
-                        if together > MAX_REPEAT {
-                            return refuse("invalid repeat count");
-                        }
+                        let together = self.repeat(atom, times)?;
                         most = most.max(together);
                         atom = Some(together);
-                        let _ = match greatest {
-                            Some(greatest) => write!(self.out, "{{{least},{greatest}}}"),
-                            None => write!(self.out, "{{{least},}}"),
-                        };
-                        self.lazy();
                         repeats = true;
-                    }
-                    None => {
+                    } else {
                         self.chars.next();
                         self.literal('{');
                         atom = Some(1);
                     }
-                },
+                }
                 _ => {
                     if let Some(inner) = self.atom()? {
                         most = most.max(inner);
@@ -182,6 +171,22 @@ impl<'s> Translator<'s> {
             repeated = repeats;
         }
         Ok(most)
+    }
+
+    /// Writes a repetition in braces, and returns the most repetitions together with those within.
+    fn repeat(&mut self, atom: Atom, (least, greatest): (u32, Option<u32>)) -> Result<u32, String> {
+        let Some(inner) = atom else { return refuse("missing argument to repetition operator") };
+        let times = greatest.unwrap_or(least);
+        let together = inner.saturating_mul(times.max(1));
+        if times < least || least.max(times) > MAX_REPEAT || together > MAX_REPEAT {
+            return refuse("invalid repeat count");
+        }
+        let _ = match greatest {
+            Some(greatest) => write!(self.out, "{{{least},{greatest}}}"),
+            None => write!(self.out, "{{{least},}}"),
+        };
+        self.lazy();
+        Ok(together)
     }
 
     fn lazy(&mut self) {
@@ -333,7 +338,7 @@ impl<'s> Translator<'s> {
                 match self.chars.next() {
                     Some('}') => break,
                     Some(c) if c.is_ascii_alphanumeric() || c == '_' || (c == '^' && name.is_empty()) => {
-                        name.push(c)
+                        name.push(c);
                     }
                     _ => return refuse("invalid character class range"),
                 }
@@ -471,11 +476,7 @@ impl<'s> Translator<'s> {
         }
         let rest: String = ahead.collect();
         let Some((name, _)) = rest.split_once(":]") else { return Ok(false) };
-        const NAMES: [&str; 14] = [
-            "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
-            "space", "upper", "word", "xdigit",
-        ];
-        if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        if !POSIX_NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
             return refuse("invalid character class range");
         }
         let name = format!("[:{name}:]");

@@ -28,7 +28,7 @@ pub(crate) enum Type {
     /// `kubernetes.Quantity` and so on
     Object(&'static str),
     /// The type of a type.
-    Type(Rc<Type>),
+    Meta(Rc<Type>),
     /// A variable of the unification.
     Param(Param),
 }
@@ -71,7 +71,7 @@ impl Type {
 
     fn params(&self) -> Vec<&Type> {
         match self {
-            Self::List(element) | Self::Optional(element) | Self::Type(element) => vec![element],
+            Self::List(element) | Self::Optional(element) | Self::Meta(element) => vec![element],
             Self::Map(key, value) => vec![key, value],
             _ => Vec::new(),
         }
@@ -83,7 +83,7 @@ impl Type {
             Self::Param(Param::Declared(name)) => Self::Param(Param::Fresh(fresh(name))),
             Self::List(element) => list(element.instantiate(fresh)),
             Self::Optional(value) => optional(value.instantiate(fresh)),
-            Self::Type(of) => Self::Type(Rc::new(of.instantiate(fresh))),
+            Self::Meta(of) => Self::Meta(Rc::new(of.instantiate(fresh))),
             Self::Map(key, value) => map(key.instantiate(fresh), value.instantiate(fresh)),
             _ => self.clone(),
         }
@@ -108,7 +108,7 @@ impl fmt::Display for Type {
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Optional(value) => write!(f, "optional_type({value})"),
             Self::Opaque(name) | Self::Object(name) => f.write_str(name),
-            Self::Type(of) => write!(f, "type({of})"),
+            Self::Meta(of) => write!(f, "type({of})"),
         }
     }
 }
@@ -200,7 +200,7 @@ impl Substitution {
                     | Type::Duration
                     | Type::Timestamp
             ),
-            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Meta(_), Type::Meta(_)) => true,
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
             (Type::Map(key_a, value_a), Type::Map(key_b, value_b)) => {
                 self.unify(key_a, key_b) && self.unify(value_a, value_b)
@@ -250,7 +250,7 @@ impl Substitution {
             Type::Param(param) => self.find(param),
             Type::List(element) => return list(self.apply(element, to_dyn)),
             Type::Optional(value) => return optional(self.apply(value, to_dyn)),
-            Type::Type(of) => return Type::Type(Rc::new(self.apply(of, to_dyn))),
+            Type::Meta(of) => return Type::Meta(Rc::new(self.apply(of, to_dyn))),
             Type::Map(key, value) => return map(self.apply(key, to_dyn), self.apply(value, to_dyn)),
             other => return other.clone(),
         };
@@ -281,7 +281,7 @@ fn equal_or_less_specific(a: &Type, b: &Type) -> bool {
         (Type::Map(key_a, value_a), Type::Map(key_b, value_b)) => {
             equal_or_less_specific(key_a, key_b) && equal_or_less_specific(value_a, value_b)
         }
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         _ => a == b,
     }
 }

@@ -318,14 +318,13 @@ impl<'a> Value<'a> {
         Ok(match (self, other) {
             (Self::Null, _) | (_, Self::Null) => matches!((self, other), (Self::Null, Self::Null)).into(),
             (Self::String(a), Self::String(b)) => (a.as_str() == b.as_str()).into(),
-            (Self::Int(a), Self::Int(b)) => (a == b).into(),
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => (a == b).into(),
             (Self::Bool(a), Self::Bool(b)) => (a == b).into(),
             (Self::Bytes(a), Self::Bytes(b)) => (a == b).into(),
             (
                 Self::Int(_) | Self::Uint(_) | Self::Double(_),
                 Self::Int(_) | Self::Uint(_) | Self::Double(_),
             ) => (compare_numbers(self, other) == Some(Ordering::Equal)).into(),
-            (Self::Duration(a), Self::Duration(b)) => (a == b).into(),
             (Self::Timestamp(a), Self::Timestamp(b)) => (a == b).into(),
             (Self::Type(a), Self::Type(b)) => (a == b).into(),
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
@@ -386,11 +385,10 @@ impl<'a> Value<'a> {
     /// The order of two values, if their types have one.
     pub(crate) fn compare(&self, other: &Self) -> Result<Ordering, EvalError> {
         match (self, other) {
-            (Self::Int(a), Self::Int(b)) => Ok(a.cmp(b)),
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => Ok(a.cmp(b)),
             (Self::String(a), Self::String(b)) => Ok(a.as_str().cmp(b.as_str())),
             (Self::Bool(a), Self::Bool(b)) => Ok(a.cmp(b)),
             (Self::Bytes(a), Self::Bytes(b)) => Ok(a.cmp(b)),
-            (Self::Duration(a), Self::Duration(b)) => Ok(a.cmp(b)),
             (Self::Timestamp(a), Self::Timestamp(b)) => Ok(a.cmp(b)),
             (Self::Double(a), _) if a.is_nan() => Err("NaN values cannot be ordered".into()),
             (Self::Int(_) | Self::Uint(_) | Self::Double(_), Self::Double(b)) if b.is_nan() => {
@@ -423,7 +421,7 @@ const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 /// As Go compares them: a float is brought to the integer's range first, then the integer is converted to a float.
 #[allow(clippy::cast_precision_loss)]
 fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
-    let double_int = |double: f64, int: i64| {
+    let int_order = |double: f64, int: i64| {
         if double < -TWO_63 {
             Some(Ordering::Less)
         } else if double > TWO_63 {
@@ -432,7 +430,7 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
             double.partial_cmp(&(int as f64))
         }
     };
-    let double_uint = |double: f64, uint: u64| {
+    let uint_order = |double: f64, uint: u64| {
         if double < 0.0 {
             Some(Ordering::Less)
         } else if double > TWO_64 {
@@ -447,10 +445,10 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
         (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
         (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
-        (Value::Double(a), Value::Int(b)) => double_int(*a, *b),
-        (Value::Int(a), Value::Double(b)) => double_int(*b, *a).map(Ordering::reverse),
-        (Value::Double(a), Value::Uint(b)) => double_uint(*a, *b),
-        (Value::Uint(a), Value::Double(b)) => double_uint(*b, *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Int(b)) => int_order(*a, *b),
+        (Value::Int(a), Value::Double(b)) => int_order(*b, *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Uint(b)) => uint_order(*a, *b),
+        (Value::Uint(a), Value::Double(b)) => uint_order(*b, *a).map(Ordering::reverse),
         _ => None,
     }
 }

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 const KNOWN: [(&str, &str); 4] = [
     ("check/097", "messages such as google.protobuf.Int64Value can't be constructed"),
     ("check/098", "messages such as google.protobuf.Struct can't be constructed"),
-    ("cost/098", "lists of four million elements are refused: Kubernetes shares their parts, here they would take memory"),
+    (
+        "cost/098",
+        "lists of four million elements are refused: Kubernetes shares their parts, here they would take memory",
+    ),
     ("check/099", "rejected at compilation, where Kubernetes fails at evaluation"),
 ];
 

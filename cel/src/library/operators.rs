@@ -93,7 +93,7 @@ pub(super) fn declare(functions: &mut Functions) {
     for of in [Bytes, list(a()), map(a(), b()), String] {
         size.global([of.clone()], Int).member([of], Int);
     }
-    functions.add("type", type_of).global([a()], Type::Type(std::rc::Rc::new(a())));
+    functions.add("type", type_of).global([a()], Type::Meta(std::rc::Rc::new(a())));
     functions.add("dyn", dynamic).global([a()], Type::Dyn);
 }
 
@@ -110,7 +110,8 @@ fn not<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 }
 
 fn not_strictly_false<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
-    Ok(Value::Bool(!matches!(call.args, [Value::Bool(false)])))
+    let [value] = call.args else { return Err(EvalError::NoSuchOverload) };
+    Ok(Value::Bool(!matches!(value, Value::Bool(false))))
 }
 
 fn number<'a, T>(result: Option<T>, wrap: impl FnOnce(T) -> Value<'a>) -> Outcome<'a> {

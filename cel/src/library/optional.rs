@@ -35,8 +35,8 @@ fn of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     Ok(Value::some(value.clone()))
 }
 
-fn none<'a>(_: &mut Call<'_, 'a>) -> Outcome<'a> {
-    Ok(Value::NONE)
+fn none<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
+    if call.args.is_empty() { Ok(Value::NONE) } else { Err(call.no_such_overload()) }
 }
 
 fn value<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {

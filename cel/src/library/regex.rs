@@ -59,14 +59,18 @@ fn find_all<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 }
 
 /// The first matches of the call's pattern: a constant was compiled with the program.
-fn find_in(call: &mut Call<'_, '_>, whole: &str, source: &str, limit: usize) -> Result<Vec<String>, EvalError> {
+fn find_in(
+    call: &mut Call<'_, '_>,
+    whole: &str,
+    source: &str,
+    limit: usize,
+) -> Result<Vec<String>, EvalError> {
     let computed;
-    let pattern = match call.pattern {
-        Some(pattern) => pattern,
-        None => {
-            computed = call.fuel.pattern(source)?;
-            &computed
-        }
+    let pattern = if let Some(pattern) = call.pattern {
+        pattern
+    } else {
+        computed = call.fuel.pattern(source)?;
+        &computed
     };
     // Each search after a match may go to the end again.
     let searches = if limit == 1 { 1 } else { 4 };
