@@ -212,3 +212,19 @@ impl DerivedAttribute {
 fn collect<T>(items: &[Value<'_>], get: impl Fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
     items.iter().map(get).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn everything_can_be_shared_between_threads() {
+        fn shareable<T: Send + Sync>() {}
+        shareable::<Compiler>();
+        shareable::<Program>();
+        shareable::<Interner>();
+        shareable::<Device>();
+        shareable::<EvalError>();
+    }
+}

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A type at compile time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub(crate) enum Type {
     Bytes,
     Duration,
     Timestamp,
-    List(Rc<Type>),
-    Map(Rc<Type>, Rc<Type>),
-    Optional(Rc<Type>),
+    List(Arc<Type>),
+    Map(Arc<Type>, Arc<Type>),
+    Optional(Arc<Type>),
     /// `net.IP` and `net.CIDR`
     Opaque(&'static str),
     /// `kubernetes.Quantity` and so on
     Object(&'static str),
     /// The type of a type.
-    Meta(Rc<Type>),
+    Meta(Arc<Type>),
     /// A variable of the unification.
     Param(Param),
 }
@@ -49,15 +49,15 @@ pub(crate) const IP: Type = Type::Opaque("net.IP");
 pub(crate) const CIDR: Type = Type::Opaque("net.CIDR");
 
 pub(crate) fn list(element: Type) -> Type {
-    Type::List(Rc::new(element))
+    Type::List(Arc::new(element))
 }
 
 pub(crate) fn map(key: Type, value: Type) -> Type {
-    Type::Map(Rc::new(key), Rc::new(value))
+    Type::Map(Arc::new(key), Arc::new(value))
 }
 
 pub(crate) fn optional(value: Type) -> Type {
-    Type::Optional(Rc::new(value))
+    Type::Optional(Arc::new(value))
 }
 
 pub(crate) fn param(name: &'static str) -> Type {
@@ -83,7 +83,7 @@ impl Type {
             Self::Param(Param::Declared(name)) => Self::Param(Param::Fresh(fresh(name))),
             Self::List(element) => list(element.instantiate(fresh)),
             Self::Optional(value) => optional(value.instantiate(fresh)),
-            Self::Meta(of) => Self::Meta(Rc::new(of.instantiate(fresh))),
+            Self::Meta(of) => Self::Meta(Arc::new(of.instantiate(fresh))),
             Self::Map(key, value) => map(key.instantiate(fresh), value.instantiate(fresh)),
             _ => self.clone(),
         }
@@ -250,7 +250,7 @@ impl Substitution {
             Type::Param(param) => self.find(param),
             Type::List(element) => return list(self.apply(element, to_dyn)),
             Type::Optional(value) => return optional(self.apply(value, to_dyn)),
-            Type::Meta(of) => return Type::Meta(Rc::new(self.apply(of, to_dyn))),
+            Type::Meta(of) => return Type::Meta(Arc::new(self.apply(of, to_dyn))),
             Type::Map(key, value) => return map(self.apply(key, to_dyn), self.apply(value, to_dyn)),
             other => return other.clone(),
         };

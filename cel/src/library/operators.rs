@@ -93,7 +93,7 @@ pub(super) fn declare(functions: &mut Functions) {
     for of in [Bytes, list(a()), map(a(), b()), String] {
         size.global([of.clone()], Int).member([of], Int);
     }
-    functions.add("type", type_of).global([a()], Type::Meta(std::rc::Rc::new(a())));
+    functions.add("type", type_of).global([a()], Type::Meta(Arc::new(a())));
     functions.add("dyn", dynamic).global([a()], Type::Dyn);
 }
 
