@@ -145,7 +145,7 @@ pub enum AttributeValue<'a> {
     /// A text.
     String(&'a str),
     /// A version.
-    Version(&'a Arc<Version>),
+    Version(&'a Version),
     /// A list of numbers.
     Ints(&'a [i64]),
     /// A list of truth values.
@@ -179,8 +179,8 @@ pub struct VersionList<'a> {
 
 impl<'a> VersionList<'a> {
     /// The versions in order.
-    pub fn iter(self) -> impl Iterator<Item = &'a Arc<Version>> {
-        self.ids.iter().filter_map(move |id| at(self.versions, id.0))
+    pub fn iter(self) -> impl Iterator<Item = &'a Version> {
+        self.ids.iter().filter_map(move |id| at(self.versions, id.0).map(AsRef::as_ref))
     }
 }
 

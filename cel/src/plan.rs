@@ -26,6 +26,13 @@ pub(crate) enum Node {
         key: KeyId,
         name: Box<str>,
     },
+    /// `has(device.attributes["domain"].name)`
+    Has {
+        kind: Kind,
+        key: KeyId,
+    },
+    /// A call with constant arguments, which is charged for each time.
+    Known(Box<Known>),
     And(Box<[Node]>),
     Or(Box<[Node]>),
     /// `==`, or `!=`
@@ -60,6 +67,13 @@ pub(crate) enum Node {
     Fold(Box<Fold>),
 }
 
+/// The outcome of a call and its cost.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) result: Result<Value<'static>, EvalError>,
+    pub(crate) cost: u64,
+}
+
 /// A value with qualifiers: `base.field[index]`.
 #[derive(Debug)]
 pub(crate) struct Attribute {
@@ -73,9 +87,15 @@ pub(crate) struct Attribute {
 #[derive(Debug)]
 pub(crate) enum Base {
     Device,
+    /// `device.attributes["domain"]`, which is charged as two qualifiers.
+    Domain(Kind, NameId),
     Local(usize),
     Computed(Node),
-    Conditional { condition: Node, truthy: Node, falsy: Node },
+    Conditional {
+        condition: Node,
+        truthy: Node,
+        falsy: Node,
+    },
 }
 
 #[derive(Debug)]
@@ -348,7 +368,8 @@ fn specialise(node: &mut Node, interner: &mut Interner) {
     match node {
         Node::Attribute(attribute) => {
             match &mut attribute.base {
-                Base::Device | Base::Local(_) => {}
+                Base::Device => start_at_domain(attribute, interner),
+                Base::Domain(..) | Base::Local(_) => {}
                 Base::Computed(inner) => specialise(inner, interner),
                 Base::Conditional { condition, truthy, falsy } => {
                     specialise(condition, interner);
@@ -394,33 +415,47 @@ fn specialise(node: &mut Node, interner: &mut Interner) {
                 specialise(node, interner);
             }
         }
-        Node::Const(_) | Node::Driver | Node::Lookup { .. } => {}
+        Node::Const(_) | Node::Driver | Node::Lookup { .. } | Node::Has { .. } | Node::Known(_) => {}
+    }
+}
+
+/// Replaces the first two qualifiers of `device.attributes["domain"]` by their meaning.
+fn start_at_domain(attribute: &mut Attribute, interner: &mut Interner) {
+    let [field, domain, ..] = attribute.qualifiers.as_slice() else { return };
+    let (Some(field), Some(domain)) = (field.plain_text(), domain.plain_text()) else { return };
+    let kind = match field {
+        "attributes" => Kind::Attributes,
+        "capacity" => Kind::Capacity,
+        _ => return,
+    };
+    attribute.base = Base::Domain(kind, interner.name(domain));
+    attribute.qualifiers.drain(..2);
+}
+
+impl Qualifier {
+    /// The text of a constant that has to be present.
+    fn plain_text(&self) -> Option<&str> {
+        match self {
+            Self { key: Key::Const { value: Value::String(text), .. }, optional: false, test: false } => {
+                Some(text.as_str())
+            }
+            _ => None,
+        }
     }
 }
 
 /// The one-step form of an attribute, if it has one.
 fn special(attribute: &Attribute, interner: &mut Interner) -> Option<Node> {
-    if attribute.test || !matches!(attribute.base, Base::Device) {
-        return None;
-    }
-    let texts: Vec<&str> = attribute
-        .qualifiers
-        .iter()
-        .map(|qualifier| match qualifier {
-            Qualifier {
-                key: Key::Const { value: Value::String(text), .. },
-                optional: false,
-                test: false,
-            } => Some(text.as_str()),
-            _ => None,
-        })
-        .collect::<Option<_>>()?;
-    match texts.as_slice() {
-        ["driver"] => Some(Node::Driver),
-        [field @ ("attributes" | "capacity"), domain, name] => {
-            let kind = if *field == "attributes" { Kind::Attributes } else { Kind::Capacity };
-            let (domain, id) = (interner.name(domain), interner.name(name));
-            Some(Node::Lookup { kind, key: interner.key(domain, id), name: (*name).into() })
+    match (&attribute.base, attribute.qualifiers.as_slice()) {
+        (Base::Device, [field]) if field.plain_text() == Some("driver") => Some(Node::Driver),
+        (Base::Domain(kind, domain), [name]) if !name.optional => {
+            let Key::Const { value: Value::String(text), name: Some(id) } = &name.key else { return None };
+            let (kind, key) = (*kind, interner.key(*domain, *id));
+            Some(if name.test {
+                Node::Has { kind, key }
+            } else {
+                Node::Lookup { kind, key, name: text.as_str().into() }
+            })
         }
         _ => None,
     }
@@ -515,6 +550,9 @@ fn plan_function(resolution: &Resolution<'_>, args: Box<[Node]>) -> Planned {
         let converted = (function.implementation)(&mut call).map_err(|error| constant_error(&error))?;
         return Ok(Node::Const(converted));
     }
+    if let Some(known) = precompute(function.name, function.implementation, cost, &args) {
+        return Ok(Node::Known(Box::new(known)));
+    }
     Ok(Node::Call(Box::new(CallNode {
         function: function.name,
         implementation: function.implementation,
@@ -523,6 +561,33 @@ fn plan_function(resolution: &Resolution<'_>, args: Box<[Node]>) -> Planned {
         cost,
         pattern,
     })))
+}
+
+/// Functions that only read a text: with a constant one the outcome is computed beforehand.
+const PARSERS: [&str; 10] =
+    ["cidr", "ip", "isCIDR", "isIP", "isQuantity", "isSemver", "isURL", "quantity", "semver", "url"];
+
+/// The outcome of a call, if it is always the same and cheap to compute.
+fn precompute(
+    name: &'static str,
+    implementation: Implementation,
+    rule: CostRule,
+    args: &[Node],
+) -> Option<Known> {
+    if !PARSERS.contains(&name) {
+        return None;
+    }
+    let args: Vec<Value<'static>> = args
+        .iter()
+        .map(|arg| match arg {
+            Node::Const(value) => Some(value.clone()),
+            _ => None,
+        })
+        .collect::<Option<_>>()?;
+    let mut fuel = Fuel::new();
+    let result = implementation(&mut Call { function: name, args: &args, pattern: None, fuel: &mut fuel });
+    let cost = rule.cost(args.first(), args.get(1), result.as_ref().ok(), &mut fuel).ok()?;
+    Some(Known { result, cost })
 }
 
 /// Lets a loop's step add to the accumulator where it is, instead of copying it each time.

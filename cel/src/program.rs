@@ -166,7 +166,7 @@ impl DerivedAttribute {
             Value::Int(value) => Ok(Self::Int(value)),
             Value::String(text) => Ok(Self::String(text.as_str().to_owned())),
             Value::Type(name) => Ok(Self::String(name.to_owned())),
-            Value::Semver(version) => Ok(Self::Version(version.to_string())),
+            Value::Semver(version) => Ok(Self::Version(version.get().to_string())),
             Value::Optional(Some(value)) if !matches!(*value, Value::List(_)) => {
                 Self::new(value.as_ref().clone())
             }
@@ -196,7 +196,7 @@ impl DerivedAttribute {
             })
             .map(Self::Strings),
             Some(Value::Semver(_)) => collect(items, |item| match item {
-                Value::Semver(version) => Some(version.to_string()),
+                Value::Semver(version) => Some(version.get().to_string()),
                 _ => None,
             })
             .map(Self::Versions),
@@ -217,6 +217,14 @@ fn collect<T>(items: &[Value<'_>], get: impl Fn(&Value<'_>) -> Option<T>) -> Opt
 mod tests {
     use super::*;
     use crate::device::Device;
+
+    #[test]
+    fn values_are_small() {
+        assert_eq!(
+            (size_of::<Value<'_>>(), size_of::<EvalError>(), size_of::<Result<Value<'_>, EvalError>>()),
+            (0, 0, 0)
+        );
+    }
 
     #[test]
     fn everything_can_be_shared_between_threads() {

@@ -48,7 +48,7 @@ pub enum Value<'a> {
     /// `kubernetes.Quantity`
     Quantity(QuantityValue<'a>),
     /// `kubernetes.Semver`
-    Semver(Arc<Version>),
+    Semver(VersionValue<'a>),
     /// `net.IP`
     Ip(IpAddr),
     /// `net.CIDR`
@@ -96,6 +96,25 @@ impl QuantityValue<'_> {
         match self {
             Self::Borrowed(quantity) => quantity,
             Self::Owned(quantity) | Self::Sum(quantity) => quantity,
+        }
+    }
+}
+
+/// A version, borrowed from the device or the program, or computed.
+#[derive(Clone, Debug)]
+pub enum VersionValue<'a> {
+    /// Part of the device or of the program.
+    Borrowed(&'a Version),
+    /// Parsed.
+    Owned(Arc<Version>),
+}
+
+impl VersionValue<'_> {
+    /// The version.
+    pub fn get(&self) -> &Version {
+        match self {
+            Self::Borrowed(version) => version,
+            Self::Owned(version) => version,
         }
     }
 }
@@ -203,6 +222,11 @@ pub(crate) fn len(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
+/// The code points of a text.
+pub(crate) fn text_size(text: &str) -> u64 {
+    len(if text.is_ascii() { text.len() } else { text.chars().count() })
+}
+
 /// A length or index as CEL's `int`.
 pub(crate) fn int(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
@@ -232,6 +256,10 @@ impl<'a> Value<'a> {
     pub(crate) fn of_constant(constant: &'a Value<'static>) -> Self {
         match constant {
             Value::String(Text::Owned(text)) => Value::String(Text::Borrowed(text)),
+            Value::Quantity(QuantityValue::Owned(quantity)) => {
+                Value::Quantity(QuantityValue::Borrowed(quantity))
+            }
+            Value::Semver(VersionValue::Owned(version)) => Value::Semver(VersionValue::Borrowed(version)),
             other => other.clone(),
         }
     }
@@ -243,15 +271,15 @@ impl<'a> Value<'a> {
             AttributeValue::Int(int) => Self::Int(int),
             AttributeValue::Bool(bool) => Self::Bool(bool),
             AttributeValue::String(text) => Self::String(Text::Borrowed(text)),
-            AttributeValue::Version(version) => Self::Semver(Arc::clone(version)),
+            AttributeValue::Version(version) => Self::Semver(VersionValue::Borrowed(version)),
             AttributeValue::Ints(ints) => Self::list(ints.iter().map(|int| Self::Int(*int)).collect()),
             AttributeValue::Bools(bools) => Self::list(bools.iter().map(|bool| Self::Bool(*bool)).collect()),
             AttributeValue::Strings(texts) => {
                 Self::list(texts.iter().map(|text| Self::String(Text::Borrowed(text))).collect())
             }
-            AttributeValue::Versions(versions) => {
-                Self::list(versions.iter().map(|version| Self::Semver(Arc::clone(version))).collect())
-            }
+            AttributeValue::Versions(versions) => Self::list(
+                versions.iter().map(|version| Self::Semver(VersionValue::Borrowed(version))).collect(),
+            ),
         }
     }
 
@@ -283,7 +311,7 @@ impl<'a> Value<'a> {
     /// The size that costs depend on: of strings in code points, of lists and maps in entries, 1 for all without a size.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Self::String(text) => len(text.as_str().chars().count()),
+            Self::String(text) => text_size(text.as_str()),
             Self::Bytes(bytes) => len(bytes.len()),
             Self::List(items) => len(items.len()),
             Self::Map(map) => map.len(),
@@ -334,7 +362,7 @@ impl<'a> Value<'a> {
             },
             (Self::Quantity(_), Self::Quantity(QuantityValue::Sum(_))) => Equality::Undefined,
             (Self::Quantity(a), Self::Quantity(b)) => (a.get() == b.get()).into(),
-            (Self::Semver(a), Self::Semver(b)) => (a == b).into(),
+            (Self::Semver(a), Self::Semver(b)) => (a.get() == b.get()).into(),
             (Self::Ip(a), Self::Ip(b)) => (a == b).into(),
             (Self::Cidr(a), Self::Cidr(b)) => (a == b).into(),
             (Self::Url(a), Self::Url(b)) => (a == b).into(),
@@ -583,6 +611,11 @@ impl Kind {
         })
     }
 
+    /// Whether there is an attribute or capacity with this key.
+    pub(crate) fn has(self, view: DeviceView<'_>, key: KeyId) -> bool {
+        self.keys(view).contains(&key)
+    }
+
     /// The attribute or capacity with this key.
     #[inline]
     pub(crate) fn value(self, view: DeviceView<'_>, key: KeyId) -> Option<Value<'_>> {
@@ -603,7 +636,7 @@ impl fmt::Display for Value<'_> {
             (Self::Null, _) => f.write_str("null"),
             (Self::Type(name), _) => f.write_str(name),
             (Self::Quantity(quantity), _) => quantity.get().fmt(f),
-            (Self::Semver(version), _) => version.fmt(f),
+            (Self::Semver(version), _) => version.get().fmt(f),
             _ => f.write_str(self.type_name()),
         }
     }
