@@ -61,6 +61,10 @@ pub enum EvalError {
     /// optional values do not absorb it.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimitExceeded,
+    /// A value of this type can't be a map's key nor be looked up in a constant list. In Kubernetes the evaluator itself fails
+    /// there, so nothing absorbs it.
+    #[error("internal error: runtime error: hash of unhashable type: {0}")]
+    Unhashable(&'static str),
     /// The device has an attribute without a value or with a malformed version, so that no expression can be
     /// evaluated for it.
     #[error("{0}")]
@@ -80,7 +84,7 @@ impl EvalError {
 
     /// Whether it ends the evaluation, whatever surrounds the place where it occurs.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::CostLimitExceeded)
+        matches!(self, Self::CostLimitExceeded | Self::Unhashable(_))
     }
 }
 

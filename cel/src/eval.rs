@@ -89,6 +89,9 @@ impl<'a> Machine<'a> {
     #[inline(never)]
     fn eval_in_set(&mut self, element: &'a Node, set: &'a [Value<'static>]) -> Evaluated<'a> {
         let element = self.eval(element)?;
+        if let Value::Bytes(_) | Value::Semver(_) | Value::Format(_) = element {
+            return Err(EvalError::Unhashable(element.type_name()));
+        }
         for constant in set {
             if element.equals(constant, &mut self.fuel)? {
                 return Ok(Value::Bool(true));
@@ -164,7 +167,7 @@ impl<'a> Machine<'a> {
     fn compare(&mut self, left: &Value<'a>, right: &Value<'a>, rule: CostRule) -> Evaluated<'a> {
         let equality = left.equality(right, &mut self.fuel)?;
         let cost = match (left, right) {
-            (Value::Int(_) | Value::Bool(_), _) => 1,
+            (Value::Int(_) | Value::Bool(_), Value::Int(_) | Value::Bool(_)) => 1,
             (Value::String(a), Value::String(b)) => {
                 let size = text_size(a.as_str());
                 // Equal texts have equal sizes.
@@ -528,24 +531,40 @@ impl<'a> Machine<'a> {
     #[inline(never)]
     fn eval_insert(&mut self, accu: usize, args: &'a [Node]) -> Evaluated<'a> {
         let collected = self.take(accu)?;
+        // With a key and a value, nothing is evaluated after what failed, and the call is not charged for.
+        let stops_early = args.len() > 2;
+        if collected.is_err() && stops_early {
+            return collected;
+        }
         let mut values = Vec::with_capacity(2);
         for (index, arg) in args.iter().enumerate().skip(1) {
             let value = self.attempt(arg)?;
             if value.is_err() && index + 1 < args.len() {
                 return value;
             }
-            values.push(value?);
+            values.push(value);
         }
+        let values = match values.into_iter().collect::<Result<Vec<_>, _>>() {
+            Ok(values) => values,
+            Err(error) => {
+                self.charge(1)?;
+                return Err(collected.err().unwrap_or(error));
+            }
+        };
         let entries = match <[Value<'a>; 2]>::try_from(values) {
             Ok([key, value]) => vec![(key, value)],
             Err(mut values) => match values.pop() {
                 Some(Value::Map(map)) => map.entries(),
-                _ => return Err(EvalError::NoSuchOverload),
+                _ => {
+                    self.charge(1)?;
+                    return Err(collected.err().unwrap_or(EvalError::NoSuchOverload));
+                }
             },
         };
-        let result = match collected? {
-            Value::Map(map) => lists::insert(map, entries, &mut self.fuel),
-            _ => Err(EvalError::NoSuchOverload),
+        let result = match collected {
+            Ok(Value::Map(map)) => lists::insert(map, entries, &mut self.fuel),
+            Ok(_) => Err(EvalError::NoSuchOverload),
+            Err(error) => Err(error),
         };
         self.charge(1)?;
         result

@@ -9,6 +9,7 @@ use crate::error::{CompileError, EvalError};
 use crate::library::{Call, Implementation};
 use crate::map::{Entries, MapKey};
 use crate::regexes::Pattern;
+use crate::types::Type;
 use crate::value::{Fuel, Kind, Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -195,7 +196,7 @@ impl Planner<'_> {
     fn plan(&mut self, id: NodeId) -> Planned {
         let ast = self.ast;
         if let Some(reference) = self.checked.reference(id) {
-            return self.plan_reference(reference);
+            return self.plan_reference(id, reference);
         }
         match ast.get(id) {
             Expr::Literal(value) => Ok(Node::Const(value.clone())),
@@ -224,10 +225,14 @@ impl Planner<'_> {
         }
     }
 
-    fn plan_reference(&mut self, reference: &Reference) -> Planned {
+    fn plan_reference(&mut self, id: NodeId, reference: &Reference) -> Planned {
         let base = match reference {
             Reference::Device => Base::Device,
             Reference::Type(name) => return Ok(Node::Const(Value::Type(name))),
+            // Kubernetes takes such a variable for the name of a type.
+            Reference::Local(name) if matches!(self.checked.type_of(id), Type::Meta(_)) => {
+                return Err(CompileError::Constant(format!("reference to undefined type: {name}")));
+            }
             Reference::Local(name) => match self.scopes.get(name).and_then(|slots| slots.last()) {
                 Some(slot) => Base::Local(*slot),
                 None => return Err(CompileError::Check(format!("ERROR: undeclared reference to '{name}'"))),
