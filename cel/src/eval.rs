@@ -90,7 +90,7 @@ impl<'a> Machine<'a> {
     fn eval_in_set(&mut self, element: &'a Node, set: &'a [Value<'static>]) -> Evaluated<'a> {
         let element = self.eval(element)?;
         if let Value::Bytes(_) | Value::Semver(_) | Value::Format(_) = element {
-            return Err(EvalError::Unhashable(element.type_name()));
+            return Err(EvalError::unhashable(element.type_name()));
         }
         for constant in set {
             if element.equals(constant, &mut self.fuel)? {
@@ -251,6 +251,11 @@ impl<'a> Machine<'a> {
     ) -> Evaluated<'a> {
         if error.is_final() {
             return Err(error);
+        }
+        if let (CostRule::SelfCompare(0), None, _) | (CostRule::SelfCompare(1), _, None) =
+            (call.cost, first, second)
+        {
+            return Err(EvalError::Internal(format!("{} of: {error}", call.function).into()));
         }
         let cost = call.cost.cost(first, second, None, &mut self.fuel)?;
         self.charge(cost)?;
@@ -553,13 +558,13 @@ impl<'a> Machine<'a> {
         };
         let entries = match <[Value<'a>; 2]>::try_from(values) {
             Ok([key, value]) => vec![(key, value)],
-            Err(mut values) => match values.pop() {
-                Some(Value::Map(map)) => map.entries(),
-                _ => {
+            Err(mut values) => {
+                let Some(Value::Map(map)) = values.pop() else {
                     self.charge(1)?;
                     return Err(collected.err().unwrap_or(EvalError::NoSuchOverload));
-                }
-            },
+                };
+                map.entries()
+            }
         };
         let result = match collected {
             Ok(Value::Map(map)) => lists::insert(map, entries, &mut self.fuel),

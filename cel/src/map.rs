@@ -39,7 +39,7 @@ impl MapKey {
             Value::Duration(nanos) => Self::Duration(*nanos),
             Value::Type(name) => Self::Type(name),
             Value::Bytes(_) | Value::Semver(_) | Value::Format(_) => {
-                return Err(EvalError::Unhashable(value.type_name()));
+                return Err(EvalError::unhashable(value.type_name()));
             }
             other => return Err(EvalError::text(format!("unsupported key type: {}", other.type_name()))),
         })

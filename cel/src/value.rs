@@ -334,7 +334,6 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(items) => items.is_empty(),
             Self::Map(map) => map.len() == 0,
-            Self::Optional(value) => value.is_none(),
             Self::Duration(nanos) => *nanos == 0,
             Self::Timestamp(timestamp) => *timestamp == Timestamp::ZERO,
             _ => false,

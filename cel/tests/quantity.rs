@@ -1,4 +1,5 @@
 //! Compares quantities with those of Kubernetes, in `e2e/conformance/quantity/expected.jsonl` (`oracle.go` there says how).
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)] // helpers of tests are tests, too
 
 use dra_api::quantity::{Format, Quantity};
 use serde_json::Value as Json;

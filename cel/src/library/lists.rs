@@ -256,11 +256,11 @@ pub(super) fn index_of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let last = call.function == "lastIndexOf";
     let found = match call.args {
         [Value::String(whole), Value::String(part)] => {
-            call.fuel.take_bytes(search_work(text(whole), text(part)))?;
+            call.fuel.take_bytes(text(whole).len() + text(part).len())?;
             super::strings::find_text(text(whole), text(part), None, last)?
         }
         [Value::String(whole), Value::String(part), Value::Int(offset)] => {
-            call.fuel.take_bytes(search_work(text(whole), text(part)))?;
+            call.fuel.take_bytes(text(whole).len() + text(part).len())?;
             super::strings::find_text(text(whole), text(part), Some(*offset), last)?
         }
         [Value::List(items), element] => {
@@ -279,11 +279,6 @@ pub(super) fn index_of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         _ => return Err(call.no_such_overload()),
     };
     Ok(Value::Int(found))
-}
-
-/// The steps that a search takes at worst.
-fn search_work(whole: &str, part: &str) -> usize {
-    whole.len().saturating_mul(part.len().min(64)) / 16
 }
 
 fn includes<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {

@@ -60,6 +60,9 @@ fn end<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 
 fn unwrap<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::List(items)] = call.args else { return Err(call.no_such_overload()) };
+    if items.first().is_some_and(|first| !matches!(first, Value::Optional(_))) {
+        return Err(call.no_such_overload());
+    }
     call.fuel.take_values(items.len())?;
     let mut present = Vec::new();
     for item in items.iter() {
