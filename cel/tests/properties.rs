@@ -14,11 +14,10 @@ static CORPUS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let lines = std::fs::read_to_string(path).unwrap();
     lines
         .lines()
-        .map(|line| {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            line["expression"].as_str().unwrap().to_owned()
-        })
-        .filter(|expression| expression.len() < 200 && !expression.contains("range"))
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        // Those are slow, and tested elsewhere.
+        .filter(|line| !line["id"].as_str().unwrap().starts_with("cost/"))
+        .map(|line| line["expression"].as_str().unwrap().to_owned())
         .collect()
 });
 
