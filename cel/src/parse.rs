@@ -569,3 +569,39 @@ fn literal_value(literal: &LiteralValue) -> Value<'static> {
         LiteralValue::UInt(value) => Value::Uint(*value.inner()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_integer_may_be_written_in_hexadecimal() {
+        let (ast, root) = parse("-0x8000000000000000").unwrap();
+        assert!(matches!(ast.get(root), Expr::Literal(Value::Int(i64::MIN))));
+        assert_eq!(scan(r#""-0x8000000000000000""#), Ok(Cow::Borrowed(r#""-0x8000000000000000""#)));
+    }
+
+    #[test]
+    fn exists_one_has_two_variables() {
+        let macro_of = |source: &str| {
+            let (ast, root) = parse(source).unwrap();
+            matches!(ast.get(root), Expr::Comprehension(_))
+        };
+        assert!(macro_of("[1].existsOne(i, v, v > 0)"));
+        assert!(macro_of("[1].exists_one(v, v > 0)"));
+        assert!(!macro_of("[1].existsOne(v, v > 0)"));
+    }
+
+    #[test]
+    fn brackets_in_texts_and_comments_are_no_nesting() {
+        let brackets = "(".repeat(400);
+        for source in [
+            format!("'{brackets}' == \"{brackets}\""),
+            format!("r'{brackets}\\' == '''{brackets}' \\''' '''"),
+            format!("true // {brackets}"),
+        ] {
+            assert!(scan(&source).is_ok(), "{source}");
+        }
+        assert!(matches!(parse(&brackets), Err(CompileError::TooDeep { .. })));
+    }
+}

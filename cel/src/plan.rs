@@ -537,6 +537,7 @@ fn plan_function(resolution: &Resolution<'_>, args: Box<[Node]>) -> Planned {
         [index] => function.overloads.get(*index),
         _ => None,
     };
+    let implementation = only.and_then(|overload| overload.implementation).unwrap_or(function.implementation);
     let cost = only.and_then(|overload| overload.cost).or(function.cost).unwrap_or(CostRule::One);
     let dispatched = only.is_none() && function.overloads.len() > 1 && !SINGLE.contains(&function.name);
     let pattern = match (function.name, &*args) {
@@ -552,15 +553,15 @@ fn plan_function(resolution: &Resolution<'_>, args: Box<[Node]>) -> Planned {
             pattern: None,
             fuel: &mut Fuel::new(),
         };
-        let converted = (function.implementation)(&mut call).map_err(|error| constant_error(&error))?;
+        let converted = implementation(&mut call).map_err(|error| constant_error(&error))?;
         return Ok(Node::Const(converted));
     }
-    if let Some(known) = precompute(function.name, function.implementation, cost, &args) {
+    if let Some(known) = precompute(function.name, implementation, cost, &args) {
         return Ok(Node::Known(Box::new(known)));
     }
     Ok(Node::Call(Box::new(CallNode {
         function: function.name,
-        implementation: function.implementation,
+        implementation,
         stops_early: args.len() > 2 || dispatched || function.name == "format" || pattern.is_some(),
         args,
         cost,

@@ -509,3 +509,75 @@ fn number(chars: &mut Peekable<Chars<'_>>) -> Option<u32> {
     }
     digits.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        Pattern::new(pattern).unwrap().is_match(text)
+    }
+
+    #[test]
+    fn perl_classes_know_only_ascii() {
+        assert!(matches(r"^\d\w\s$", "3_\t"));
+        assert!(!matches(r"\d", "\u{661}"));
+        assert!(!matches(r"\w", "\u{e9}"));
+        assert!(matches(r"^[\D]$", "\u{661}"));
+        assert!(matches(r"^[^\W]$", "x"));
+        assert!(!matches(r"\s", "\u{b}"));
+    }
+
+    #[test]
+    fn what_only_go_knows_is_translated() {
+        assert!(matches(r"^\Qa.b\E$", "a.b"));
+        assert!(!matches(r"^\Qa.b\E$", "axb"));
+        assert!(matches(r"^\101\x42\x{43}$", "ABC"));
+        assert!(matches("^a{,2}$", "a{,2}"));
+        assert!(matches("^{$", "{"));
+        assert!(matches("^[a&&b]$", "&"));
+        assert!(matches(r"^\<$", "<"));
+        assert!(matches("^[]a]$", "]"));
+        assert!(matches("^[[:^alpha:]-]$", "-"));
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        for pattern in [
+            "a**",
+            "a*+",
+            "a{2}{3}",
+            "*",
+            "(",
+            ")",
+            "[",
+            "[b-a]",
+            "[[:nope:]]",
+            r"\u0041",
+            r"\Z",
+            r"\C",
+            r"\1",
+            "(?x)a",
+            "(?a)b",
+            "(?=a)",
+            "a{1001}",
+            "(a{100}){100}",
+            r"\x{110000}",
+            "\\",
+            "(?P<>a)",
+            "a|*",
+            "(?i",
+        ] {
+            assert!(Pattern::new(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn all_matches_are_found_without_overlap() {
+        let found = |pattern, text, limit| Pattern::new(pattern).unwrap().find_all(text, limit);
+        assert_eq!(found("[0-9]+", "fan-12 temp-345", 9), ["12", "345"]);
+        assert_eq!(found("[0-9]+", "fan-12 temp-345", 1), ["12"]);
+        assert_eq!(found("", "ab", 9), ["", "", ""]);
+        assert_eq!(found("é?", "éa", 9), ["é", "", ""]);
+    }
+}

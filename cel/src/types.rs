@@ -285,3 +285,33 @@ fn equal_or_less_specific(a: &Type, b: &Type) -> bool {
         _ => a == b,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh(number: usize) -> Type {
+        Type::Param(Param::Fresh(number))
+    }
+
+    #[test]
+    fn variables_take_the_more_general_type() {
+        let mut substitution = Substitution::default();
+        assert!(substitution.assign(&list(Type::Int), &list(fresh(0))));
+        assert!(substitution.assign(&Type::Dyn, &fresh(0)));
+        assert_eq!(substitution.apply(&fresh(0), false), Type::Dyn);
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_trace() {
+        let mut substitution = Substitution::default();
+        assert!(!substitution.assign_all(&[Type::Int, Type::Int], &[fresh(0), Type::String]));
+        assert_eq!(substitution.apply(&fresh(0), false), fresh(0));
+    }
+
+    #[test]
+    fn no_type_contains_itself() {
+        let mut substitution = Substitution::default();
+        assert!(!substitution.assign(&fresh(0), &list(fresh(0))));
+    }
+}
