@@ -578,6 +578,6 @@ mod tests {
         assert_eq!(found("[0-9]+", "fan-12 temp-345", 9), ["12", "345"]);
         assert_eq!(found("[0-9]+", "fan-12 temp-345", 1), ["12"]);
         assert_eq!(found("", "ab", 9), ["", "", ""]);
-        assert_eq!(found("é?", "éa", 9), ["é", "", ""]);
+        assert_eq!(found("é?", "éa", 9), ["é", ""], "nothing right behind a match is none");
     }
 }

@@ -319,7 +319,7 @@ mod tests {
         let url = Url::parse("https://user:pw@[2001:db8::1]:80/a%2fb/é?q=1&q=2#f").unwrap();
         assert_eq!((url.scheme.as_str(), url.host.as_str()), ("https", "[2001:db8::1]:80"));
         assert_eq!((url.hostname(), url.port()), ("2001:db8::1", "80"));
-        assert_eq!(url.escaped_path, "/a%2Fb/%C3%A9");
+        assert_eq!(url.escaped_path, "/a/b/%C3%A9");
         assert_eq!(url.query_values()["q"], ["1", "2"]);
         assert_eq!(Url::parse("mailto:a@b.c").unwrap().scheme, "mailto");
     }
