@@ -568,10 +568,10 @@ pub(crate) fn device_field<'a>(view: DeviceView<'a>, field: &str) -> Option<Valu
 }
 
 impl Kind {
-    fn keys(self, view: DeviceView<'_>) -> &[KeyId] {
+    fn keys(self, view: DeviceView<'_>) -> Vec<KeyId> {
         match self {
-            Self::Attributes => view.device.attribute_keys(),
-            Self::Capacity => view.device.capacity_keys(),
+            Self::Attributes => view.device.attribute_keys().collect(),
+            Self::Capacity => view.device.capacity_keys().collect(),
         }
     }
 
@@ -612,7 +612,10 @@ impl Kind {
 
     /// Whether there is an attribute or capacity with this key.
     pub(crate) fn has(self, view: DeviceView<'_>, key: KeyId) -> bool {
-        self.keys(view).contains(&key)
+        match self {
+            Self::Attributes => view.device.attribute_keys().any(|other| other == key),
+            Self::Capacity => view.device.capacity(key).is_some(),
+        }
     }
 
     /// The attribute or capacity with this key.
