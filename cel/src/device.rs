@@ -333,26 +333,28 @@ pub struct DeviceBuilder<'i> {
     interner: &'i mut Interner,
     driver: NameId,
     allow_multiple_allocations: bool,
-    attributes: BTreeMap<KeyId, Named<Slot>>,
-    capacities: BTreeMap<KeyId, Named<Quantity>>,
+    attributes: Vec<Named<Slot>>,
+    capacities: Vec<Named<Quantity>>,
     text: String,
     lists: Lists,
     invalid: Option<String>,
 }
 
-/// A value, and whether its name had a domain.
+/// A value under its key, and whether its name had a domain.
 #[derive(Debug)]
 struct Named<T> {
+    key: KeyId,
     value: T,
     qualified: bool,
 }
 
-/// A name may occur with and without the driver's domain. Kubernetes then takes one of the two at random; the one
-/// with the domain is taken here.
-fn insert<T>(map: &mut BTreeMap<KeyId, Named<T>>, key: KeyId, value: T, qualified: bool) {
-    if qualified || !map.get(&key).is_some_and(|present| present.qualified) {
-        map.insert(key, Named { value, qualified });
-    }
+/// The values in the order of their keys, one for each. A name may occur with and without the driver's domain. Kubernetes then
+/// takes one of the two at random; the one with the domain is taken here. Of equal names the last one counts.
+fn by_key<T>(mut named: Vec<Named<T>>) -> Box<[(KeyId, T)]> {
+    named.reverse();
+    named.sort_by_key(|named| (named.key, !named.qualified));
+    named.dedup_by_key(|named| named.key);
+    named.into_iter().map(|named| (named.key, named.value)).collect()
 }
 
 impl<'i> DeviceBuilder<'i> {
@@ -363,8 +365,8 @@ impl<'i> DeviceBuilder<'i> {
             interner,
             driver,
             allow_multiple_allocations: false,
-            attributes: BTreeMap::new(),
-            capacities: BTreeMap::new(),
+            attributes: Vec::new(),
+            capacities: Vec::new(),
             text: String::new(),
             lists: Lists::default(),
             invalid: None,
@@ -383,7 +385,7 @@ impl<'i> DeviceBuilder<'i> {
         match self.slot(raw) {
             Ok(slot) => {
                 let key = self.interner.qualified_key(self.driver, name);
-                insert(&mut self.attributes, key, slot, name.contains('/'));
+                self.attributes.push(Named { key, value: slot, qualified: name.contains('/') });
             }
             Err(reason) => {
                 self.invalid.get_or_insert_with(|| format!("attribute {name}: {reason}"));
@@ -395,7 +397,7 @@ impl<'i> DeviceBuilder<'i> {
     /// Adds a capacity under its name in the API.
     pub fn capacity(&mut self, name: &str, value: Quantity) -> &mut Self {
         let key = self.interner.qualified_key(self.driver, name);
-        insert(&mut self.capacities, key, value, name.contains('/'));
+        self.capacities.push(Named { key, value, qualified: name.contains('/') });
         self
     }
 
@@ -407,9 +409,9 @@ impl<'i> DeviceBuilder<'i> {
         Device {
             driver: self.driver,
             allow_multiple_allocations: self.allow_multiple_allocations,
-            attributes: self.attributes.into_iter().map(|(key, named)| (key, named.value)).collect(),
+            attributes: by_key(self.attributes),
             text: self.text.into(),
-            capacities: self.capacities.into_iter().map(|(key, named)| (key, named.value)).collect(),
+            capacities: by_key(self.capacities),
             rare: rare.then(|| Box::new(Rare { lists: self.lists, invalid: self.invalid })),
         }
     }
