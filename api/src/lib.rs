@@ -12,6 +12,7 @@ pub mod names;
 pub mod object;
 pub mod pod;
 pub mod pod_group;
+pub mod quantity;
 pub mod template;
 
 pub use claim::{Allocation, Claim, ClaimSource, Consumer, NodeReach, Owner};
