@@ -1,0 +1,38 @@
+//! Answers conformance requests, so that the tests of the Go allocator and CEL library can run against these crates.
+//!
+//! - `dra-conformance allocate` reads one request from standard input and writes the answer to standard output
+//! - `dra-conformance bench [-time 1s] [-cold] FILE...` times the allocation of requests in files
+//!
+//! The formats are those of `e2e/conformance/allocator/external`: `wire.go` and `loopback/bench.go`.
+
+mod bench;
+mod wire;
+
+use std::io::Read;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
+        Some(("allocate", [])) => allocate(),
+        Some(("bench", rest)) => bench::run(rest),
+        _ => Err("usage: dra-conformance allocate | bench [-time DURATION] [-cold] FILE...".to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dra-conformance: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn allocate() -> Result<(), String> {
+    let mut text = Vec::new();
+    std::io::stdin().read_to_end(&mut text).map_err(|error| format!("read standard input: {error}"))?;
+    let request = wire::Request::parse(&text)?;
+    let response = wire::respond(&request);
+    let text = serde_json::to_string(&response).map_err(|error| format!("encode response: {error}"))?;
+    println!("{text}");
+    Ok(())
+}
