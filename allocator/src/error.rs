@@ -6,11 +6,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocateError {
     /// A slice's or device's node selector is malformed.
-    #[error("gather pool information: failed to perform node selection for {what}")]
-    NodeSelection {
-        /// Which one, and what is wrong.
-        what: String,
-    },
+    #[error("{0}")]
+    NodeSelection(String),
     /// A request uses what a gate forbids, or what the allocator does not know.
     #[error("{0}")]
     Request(String),

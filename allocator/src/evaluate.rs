@@ -132,8 +132,8 @@ impl<'a> Evaluator<'a> {
             return Ok(Some(Unselected::Request { selector }));
         }
         if target.slice().per_device {
-            let included = device.includes(self.node).map_err(|error| AllocateError::NodeSelection {
-                what: format!("device {}: failed to parse node selector: {error}", id()),
+            let included = device.includes(self.node).map_err(|error| {
+                AllocateError::NodeSelection(format!("failed to parse node selector of device {}: {error}", id()))
             })?;
             if !included {
                 return Ok(Some(Unselected::Node));

@@ -157,6 +157,7 @@ pub(crate) struct ClaimPlan<'a> {
 /// All that is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
+    objects: &'a [ResourceClaim],
     pub(crate) claims: Vec<ClaimPlan<'a>>,
     pub(crate) requests: Vec<Request<'a>>,
     pub(crate) kinds: Vec<Kind<'a>>,
@@ -243,7 +244,7 @@ impl<'a> Plan<'a> {
         claims: &'a [ResourceClaim],
         mut find_all: impl FnMut(&Self, usize) -> Result<Vec<(Location, usize)>, AllocateError>,
     ) -> Result<Self, AllocateError> {
-        let mut plan = Self::default();
+        let mut plan = Self { objects: claims, ..Self::default() };
         let features = inventory.features();
         for (claim_index, claim) in claims.iter().enumerate() {
             let mut choices = Vec::with_capacity(claim.spec.devices.requests.len());
@@ -304,7 +305,7 @@ impl<'a> Plan<'a> {
 
     /// `ns/name` of a claim.
     pub(crate) fn claim_key(&self, claim: usize) -> String {
-        self.claims.get(claim).map(|plan| plan.claim.key()).unwrap_or_default()
+        self.objects.get(claim).map(ResourceClaim::key).unwrap_or_default()
     }
 }
 

@@ -199,7 +199,11 @@ fn relevant_slices(pool: &Pool, node: &Node, features: &Features) -> Result<Vec<
         if is_ignored || is_elsewhere {
             continue;
         }
-        let failed = |what: String| AllocateError::NodeSelection { what };
+        let failed = |what: String| {
+            AllocateError::NodeSelection(format!(
+                "gather pool information: failed to perform node selection for {what}"
+            ))
+        };
         let is_relevant = match &slice.scope {
             Scope::Unknown => false,
             Scope::PerDevice => {

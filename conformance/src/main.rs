@@ -2,21 +2,28 @@
 //!
 //! - `dra-conformance allocate` reads one request from standard input and writes the answer to standard output
 //! - `dra-conformance bench [-time 1s] [-cold] FILE...` times the allocation of requests in files
+//! - `dra-conformance generate SEED` writes a random request
+//! - `dra-conformance differential ORACLE FIRST COUNT [-record FILE] [-shrink]` compares answers to random requests with
+//!   those of another program
 //!
 //! The formats are those of `e2e/conformance/allocator/external`: `wire.go` and `loopback/bench.go`.
 
-mod bench;
-mod wire;
-
 use std::io::Read;
 use std::process::ExitCode;
+
+use dra_conformance::{bench, differential, generate, wire};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("allocate", [])) => allocate(),
         Some(("bench", rest)) => bench::run(rest),
-        _ => Err("usage: dra-conformance allocate | bench [-time DURATION] [-cold] FILE...".to_owned()),
+        Some(("generate", [seed])) => seed
+            .parse()
+            .map(|seed| println!("{}", generate::request(seed)))
+            .map_err(|error| format!("seed {seed}: {error}")),
+        Some(("differential", rest)) => differential::run(rest),
+        _ => Err("usage: dra-conformance allocate | bench … | generate SEED | differential …".to_owned()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
