@@ -74,6 +74,6 @@ impl Inventory {
 }
 
 /// If nothing fits and a pool is invalid, that may be the reason, and other nodes may do better.
-fn has_invalid_pool(state: &State<'_>) -> bool {
+pub(crate) fn has_invalid_pool(state: &State<'_>) -> bool {
     state.eval.view.pools.iter().any(|pool| matches!(pool.status, Status::Invalid(_)))
 }

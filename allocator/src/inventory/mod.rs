@@ -272,6 +272,12 @@ impl Inventory {
         .filter_map(|id| self.pools.get(id))
     }
 
+    /// Whether some devices can be used from several nodes.
+    pub(crate) fn has_shared_pools(&self) -> bool {
+        // Slices of one pool may be for different nodes and still share counters.
+        !self.shared.is_empty()
+    }
+
     pub(crate) fn class(&self, name: &str) -> Option<&Arc<Class>> {
         self.classes.get(name)
     }
