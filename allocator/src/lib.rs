@@ -29,11 +29,14 @@ mod inventory;
 mod nodes;
 pub mod objects;
 mod plan;
+#[cfg(test)]
+mod properties;
 mod prune;
 mod result;
 mod search;
 mod selector;
 mod state;
+pub mod summary;
 mod view;
 
 pub use allocate::{Answer, Outcome};

@@ -523,6 +523,27 @@ impl<'a> State<'a> {
         format!("{pool}/{}", self.eval.view.device(location).map_or("", DeviceRef::name))
     }
 
+    /// Everything that placing a device changes.
+    #[cfg(test)]
+    pub(crate) fn fingerprint(&self) -> String {
+        let constraints: Vec<Vec<_>> = self
+            .constraints
+            .iter()
+            .map(|list| list.iter().map(|one| (one.accepted().to_vec(), one.common().cloned())).collect())
+            .collect();
+        // Counters are made when they are first needed.
+        let counters: Vec<_> = self
+            .counters
+            .iter()
+            .flatten()
+            .filter(|counters| counters.consumed.iter().any(|amount| *amount != 0))
+            .collect();
+        format!(
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {constraints:?} {counters:?}",
+            self.placed, self.taken, self.marks, self.shares, self.groups, self.groups_before, self.plan.claims.len()
+        )
+    }
+
     /// The request at this position of the plan.
     pub(crate) fn request(&self, position: usize) -> Option<&Request<'a>> {
         self.plan.requests.get(position)

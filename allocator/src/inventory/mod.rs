@@ -248,6 +248,11 @@ impl Inventory {
         self.by_node.keys().map(|node| &**node)
     }
 
+    /// Pools from this one on, sorted.
+    pub(crate) fn pools_from(&self, first: &PoolId) -> impl Iterator<Item = (&PoolId, &Arc<Pool>)> {
+        self.pools.range(first.clone()..)
+    }
+
     pub(crate) fn pool(&self, id: &PoolId) -> Option<&Arc<Pool>> {
         self.pools.get(id)
     }
