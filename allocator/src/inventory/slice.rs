@@ -5,12 +5,13 @@
 //! attribute names (the *shape*) is shared by all devices in the cluster that have the same names.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Quantity;
 
 use crate::amount::{self, Nanos};
 use crate::nodes::Matcher;
+use crate::selector::Prepared;
 use crate::objects::{
     CapacityRequestPolicy, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption, DeviceTaint, Node,
     NodeSelector, ResourceSlice,
@@ -224,6 +225,8 @@ pub(crate) struct Slice {
     extras: Box<[Extra]>,
     /// Positions in the order of device names.
     by_name: Box<[u32]>,
+    /// The devices as expressions read them, once somebody has asked.
+    pub(crate) prepared: OnceLock<Prepared>,
 }
 
 /// A device of a slice.
@@ -434,6 +437,7 @@ impl<'a> Builder<'a> {
             taints: self.taints.into(),
             extras: self.extras.into(),
             by_name,
+            prepared: OnceLock::new(),
         }
     }
 
