@@ -54,10 +54,7 @@ pub(crate) fn quantity_like(nanos: Nanos, format: Format) -> Quantity {
         Format::DecimalSi => "1",
         Format::DecimalExponent => "1e3",
     }) {
-        Ok(one) => one
-            .checked_add(&plain)
-            .and_then(|sum| sum.checked_sub(&one))
-            .unwrap_or(plain),
+        Ok(one) => one.checked_add(&plain).and_then(|sum| sum.checked_sub(&one)).unwrap_or(plain),
         Err(_) => plain,
     }
 }

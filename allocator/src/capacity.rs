@@ -49,9 +49,10 @@ pub(crate) fn need(
     capacities: &[Capacity],
     fractional_ranges: bool,
 ) -> Need {
-    let missing = requests.into_iter().flat_map(BTreeMap::keys).find(|name| {
-        capacities.binary_search_by(|capacity| (*capacity.name).cmp(name.as_str())).is_err()
-    });
+    let missing = requests
+        .into_iter()
+        .flat_map(BTreeMap::keys)
+        .find(|name| capacities.binary_search_by(|capacity| (*capacity.name).cmp(name.as_str())).is_err());
     if let Some(name) = missing {
         return Need::Missing { name: name.as_str().into() };
     }
@@ -77,12 +78,9 @@ pub(crate) fn need(
             format: capacity.value.format(),
         });
     }
-    let violated = amounts
-        .iter()
-        .zip(capacities)
-        .position(|(taken, capacity)| {
-            capacity.policy.as_ref().is_some_and(|policy| violates(&taken.quantity, policy, fractional_ranges))
-        });
+    let violated = amounts.iter().zip(capacities).position(|(taken, capacity)| {
+        capacity.policy.as_ref().is_some_and(|policy| violates(&taken.quantity, policy, fractional_ranges))
+    });
     Need::Amounts { amounts, violated }
 }
 
@@ -108,7 +106,11 @@ fn not_representable(requested: &Quantity, why: &str) -> String {
 }
 
 /// The least amount of the range that is not below the request; may lie above `max`.
-fn round_up(requested: &Quantity, range: &CapacityRequestPolicyRange, fractional: bool) -> Result<Quantity, String> {
+fn round_up(
+    requested: &Quantity,
+    range: &CapacityRequestPolicyRange,
+    fractional: bool,
+) -> Result<Quantity, String> {
     let Some(min) = &range.min else { return Ok(requested.clone()) };
     if requested < min {
         return Ok(min.clone());
@@ -118,9 +120,9 @@ fn round_up(requested: &Quantity, range: &CapacityRequestPolicyRange, fractional
     if let Some(grid) = Grid::milli(range, fractional) {
         let value = exact_milli(requested)
             .ok_or_else(|| not_representable(requested, "is not a representable milli value"))?;
-        let value = grid
-            .round_up(value)
-            .ok_or_else(|| not_representable(requested, "rounded up to the next step passes the milli-value range"))?;
+        let value = grid.round_up(value).ok_or_else(|| {
+            not_representable(requested, "rounded up to the next step passes the milli-value range")
+        })?;
         return Ok(if value % 1000 == 0 {
             Quantity::from_i64(value / 1000, format)
         } else {
@@ -132,7 +134,8 @@ fn round_up(requested: &Quantity, range: &CapacityRequestPolicyRange, fractional
     }
     // Below the minimum was ruled out, so the request is above the least 64-bit number unless the minimum is as well.
     let value = requested.value().ok_or_else(|| not_representable(requested, "exceeds MinInt64"))?;
-    let grid = Grid::whole(range).ok_or_else(|| not_representable(requested, "meets a range beyond 64 bits"))?;
+    let grid =
+        Grid::whole(range).ok_or_else(|| not_representable(requested, "meets a range beyond 64 bits"))?;
     let value = grid
         .round_up(value)
         .ok_or_else(|| not_representable(requested, "rounded up to the next step passes MaxInt64"))?;
@@ -219,7 +222,11 @@ mod tests {
     fn range(min: &str, step: &str, max: &str) -> CapacityRequestPolicy {
         let part = |text: &str| (!text.is_empty()).then(|| q(text));
         CapacityRequestPolicy {
-            valid_range: Some(CapacityRequestPolicyRange { min: part(min), step: part(step), max: part(max) }),
+            valid_range: Some(CapacityRequestPolicyRange {
+                min: part(min),
+                step: part(step),
+                max: part(max),
+            }),
             ..Default::default()
         }
     }
@@ -232,7 +239,11 @@ mod tests {
     }
 
     /// What a request takes of one capacity of value 100; `None` if the policy forbids it.
-    fn take(request: Option<&str>, policy: CapacityRequestPolicy, fractional: bool) -> Result<Option<String>, String> {
+    fn take(
+        request: Option<&str>,
+        policy: CapacityRequestPolicy,
+        fractional: bool,
+    ) -> Result<Option<String>, String> {
         let capacity = Capacity {
             name: "c".into(),
             value: q("100"),

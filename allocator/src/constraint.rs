@@ -3,7 +3,8 @@
 //! Rules: `matchAttributeConstraint`, `distinctAttributeConstraint`, `attributeAsSet`; spec §4. Each constraint keeps
 //! what it has seen on a stack, one entry per accepted device, so that taking back the last device restores it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 
 use crate::inventory::slice::{Attribute, DeviceRef};
@@ -96,7 +97,7 @@ pub(crate) struct Constraint<'a> {
     requests: &'a [String],
     /// `list_type_attributes` is on.
     sets: bool,
-    texts: BTreeMap<Box<str>, i64>,
+    texts: HashMap<Box<str>, i64, BuildHasherDefault<DefaultHasher>>,
     /// Looked-up attributes by device number: 0 for not yet, 1 for missing, else 2 + position in `forms`.
     looked_up: Vec<u32>,
     forms: Vec<Rc<Form>>,
@@ -117,7 +118,7 @@ impl<'a> Constraint<'a> {
             attribute,
             requests: &object.requests,
             sets,
-            texts: BTreeMap::new(),
+            texts: HashMap::default(),
             looked_up: vec![0; devices],
             forms: Vec::new(),
             accepted: Vec::new(),
@@ -138,7 +139,12 @@ impl<'a> Constraint<'a> {
     }
 
     /// The published attribute of a device; `None` if it has none (`lookupStaticAttribute`).
-    pub(crate) fn published(&mut self, device: DeviceRef<'_>, number: usize, driver: &str) -> Option<Rc<Form>> {
+    pub(crate) fn published(
+        &mut self,
+        device: DeviceRef<'_>,
+        number: usize,
+        driver: &str,
+    ) -> Option<Rc<Form>> {
         match self.looked_up.get(number).copied() {
             None | Some(1) => return None,
             Some(0) => {}
@@ -199,7 +205,9 @@ impl<'a> Constraint<'a> {
             Attribute::Ints(ints) => form.set = self.list(Type::Int, ints.iter().copied()),
             Attribute::Bools(bools) => form.set = self.list(Type::Bool, bools.iter().copied().map(i64::from)),
             Attribute::Texts(texts) => form.set = self.texts(Type::Text, texts.iter().map(|text| &**text)),
-            Attribute::Versions(texts) => form.set = self.texts(Type::Version, texts.iter().map(|text| &**text)),
+            Attribute::Versions(texts) => {
+                form.set = self.texts(Type::Version, texts.iter().map(|text| &**text))
+            }
             Attribute::Odd(odd) => form = self.odd(odd),
         }
         Rc::new(form)
@@ -267,7 +275,8 @@ impl<'a> Constraint<'a> {
             }
             (Rule::Distinct, true) => {
                 let Some(set) = &form.set else { return false };
-                let overlaps = |one: &Rc<Form>| one.set.as_ref().is_some_and(|one| set.intersection(one).is_some());
+                let overlaps =
+                    |one: &Rc<Form>| one.set.as_ref().is_some_and(|one| set.intersection(one).is_some());
                 if self.accepted.iter().any(overlaps) {
                     return false;
                 }

@@ -8,9 +8,10 @@ use crate::capacity::{self, Need};
 use crate::error::AllocateError;
 use crate::inventory::Inventory;
 use crate::inventory::slice::DeviceRef;
-use crate::objects::Node;
+use crate::objects::{DeviceTaint, Node};
 use crate::plan::{Kind, Plan, Request};
 use crate::selector::{Evaluation, Selector};
+use crate::taints;
 use crate::view::{Location, NodeView, Status, Target};
 
 /// Why a device is not selectable.
@@ -31,6 +32,8 @@ pub(crate) enum Unselected {
 struct Verdicts {
     /// 0 is not known yet, 1 is selectable, 2 is not.
     selectable: Vec<u8>,
+    /// By taint of a slice: 0 is not known yet, 1 keeps the request away, 2 does not.
+    taints: Vec<u8>,
     /// By capacity list.
     needs: Vec<Option<Rc<Need>>>,
     without_capacity: Option<Rc<Need>>,
@@ -52,13 +55,20 @@ impl<'a> Evaluator<'a> {
     /// A node selector is malformed.
     pub(crate) fn new(inventory: &'a Inventory, node: &'a Node) -> Result<Self, AllocateError> {
         let view = NodeView::new(inventory, node)?;
-        Ok(Self { inventory, node, view, verdicts: Vec::new(), evaluation: inventory.programs().evaluation() })
+        Ok(Self {
+            inventory,
+            node,
+            view,
+            verdicts: Vec::new(),
+            evaluation: inventory.programs().evaluation(),
+        })
     }
 
     fn verdicts(&mut self, kind: usize) -> Option<&mut Verdicts> {
         while self.verdicts.len() <= kind {
             self.verdicts.push(Verdicts {
                 selectable: vec![0; self.view.devices],
+                taints: vec![0; self.view.taints],
                 needs: vec![None; self.view.capacity_lists],
                 without_capacity: None,
             });
@@ -84,7 +94,9 @@ impl<'a> Evaluator<'a> {
             return Ok(*known == 1);
         }
         let selectable = self.why_unselected(plan, request, location)?.is_none();
-        if let Some(entry) = self.verdicts(request.kind).and_then(|verdicts| verdicts.selectable.get_mut(number)) {
+        if let Some(entry) =
+            self.verdicts(request.kind).and_then(|verdicts| verdicts.selectable.get_mut(number))
+        {
             *entry = if selectable { 1 } else { 2 };
         }
         Ok(selectable)
@@ -101,12 +113,16 @@ impl<'a> Evaluator<'a> {
         request: &Request<'_>,
         location: Location,
     ) -> Result<Option<Unselected>, AllocateError> {
-        let (Some(kind), Some((pool, target))) = (plan.kinds.get(request.kind), self.view.target(location)) else {
+        let (Some(kind), Some((pool, target))) = (plan.kinds.get(request.kind), self.view.target(location))
+        else {
             return Ok(Some(Unselected::Node));
         };
         let Some(device) = target.slice().device(location.device) else { return Ok(Some(Unselected::Node)) };
         let has_conditions = |device: DeviceRef<'_>| {
-            device.extra().and_then(|extra| extra.binding_conditions.as_ref()).is_some_and(|list| !list.is_empty())
+            device
+                .extra()
+                .and_then(|extra| extra.binding_conditions.as_ref())
+                .is_some_and(|list| !list.is_empty())
         };
         if !self.inventory.features().device_binding_and_status && has_conditions(device) {
             return Ok(Some(Unselected::BindingConditions));
@@ -116,9 +132,9 @@ impl<'a> Evaluator<'a> {
         let of_claim = || format!("claim {}", plan.claim_key(request.claim));
         let mut first_false = |selectors: &[Selector], owner: &dyn Fn() -> String| {
             for (position, selector) in selectors.iter().enumerate() {
-                let matched = self.evaluation.matches(selector, target.slice(), location.device).map_err(|failure| {
-                    AllocateError::Selector(failure.describe(&owner(), position, &id()))
-                })?;
+                let matched = self.evaluation.matches(selector, target.slice(), location.device).map_err(
+                    |failure| AllocateError::Selector(failure.describe(&owner(), position, &id())),
+                )?;
                 if !matched {
                     return Ok(Some(position));
                 }
@@ -133,13 +149,38 @@ impl<'a> Evaluator<'a> {
         }
         if target.slice().per_device {
             let included = device.includes(self.node).map_err(|error| {
-                AllocateError::NodeSelection(format!("failed to parse node selector of device {}: {error}", id()))
+                AllocateError::NodeSelection(format!(
+                    "failed to parse node selector of device {}: {error}",
+                    id()
+                ))
             })?;
             if !included {
                 return Ok(Some(Unselected::Node));
             }
         }
         Ok(None)
+    }
+
+    /// The first taint that a device's slice publishes and that keeps requests of this kind away.
+    pub(crate) fn untolerated(
+        &mut self,
+        plan: &Plan<'_>,
+        kind: usize,
+        location: Location,
+    ) -> Option<&'a DeviceTaint> {
+        let target: Target<'a> = *self.view.target(location)?.1;
+        let device = target.slice().device(location.device)?;
+        let tolerations = plan.kinds.get(kind)?.asked.tolerations;
+        let verdicts = self.verdicts(kind)?;
+        device.taints().map(|(position, taint)| (target.first_taint + position, taint)).find_map(
+            |(number, taint)| {
+                let verdict = verdicts.taints.get_mut(number)?;
+                if *verdict == 0 {
+                    *verdict = if taints::prevents(taint, tolerations) { 1 } else { 2 };
+                }
+                (*verdict == 1).then_some(taint)
+            },
+        )
     }
 
     /// What a request of this kind takes of a device's capacities.

@@ -15,10 +15,10 @@ use crate::constraint::Rule;
 use crate::error::AllocateError;
 use crate::evaluate::Unselected;
 use crate::inventory::Inventory;
-use crate::objects::{Node, ResourceClaim};
+use crate::objects::{DeviceTaint, Node, ResourceClaim};
 use crate::plan::{Choice, Wanted};
 use crate::search::{Deepest, End, Limits, Search};
-use crate::state::{Rejection, Shortfall, State};
+use crate::state::{Rejection, Shortfall, State, TaintedBy};
 use crate::view::{Location, Status};
 
 /// Why a device cannot be had for a request.
@@ -138,7 +138,9 @@ impl fmt::Display for Reason {
             Self::CapacityPolicy { capacity, amount } => {
                 write!(f, "capacity {capacity} cannot be taken in an amount of {amount}")
             }
-            Self::CapacityShort { capacity, short_by } => write!(f, "capacity {capacity} is short by {short_by}"),
+            Self::CapacityShort { capacity, short_by } => {
+                write!(f, "capacity {capacity} is short by {short_by}")
+            }
             Self::NodeOperations => f.write_str("needs a node that can skip node operations"),
             Self::PartitionsDisabled => f.write_str("consumes counters, which are disabled"),
             Self::IncompatibleGroups { counter_set } => {
@@ -257,7 +259,13 @@ const EXPRESSION_LENGTH: usize = 200;
 
 impl Inventory {
     /// Explains why claims do not fit on a node, with up to `devices` devices for each request.
-    pub fn explain(&self, node: &Node, claims: &[ResourceClaim], limits: Limits<'_>, devices: usize) -> Explanation {
+    pub fn explain(
+        &self,
+        node: &Node,
+        claims: &[ResourceClaim],
+        limits: Limits<'_>,
+        devices: usize,
+    ) -> Explanation {
         let explain = |verdict, failed| Explanation { node: node.metadata.name.clone(), verdict, failed };
         let failed = |error: &AllocateError| explain(Verdict::Error(error.to_string()), Vec::new());
         let mut state = match self.prepare(node, claims) {
@@ -295,7 +303,8 @@ fn failed_requests(
         // Each alternative starts with what was there before the request.
         let Ok(mut state) = inventory.prepare(node, claims) else { break };
         let is_before = |state: &State<'_>, placed: usize| {
-            let at = |position: usize| state.request(position).map(|request| (request.claim, request.request));
+            let at =
+                |position: usize| state.request(position).map(|request| (request.claim, request.request));
             at(placed) != at(request)
         };
         let own = request == deepest.request;
@@ -424,22 +433,26 @@ fn reason(state: &mut State<'_>, request: usize, location: Location, number: usi
             Reason::IncompatibleGroups { counter_set: name.map(|name| name.to_string()).unwrap_or_default() }
         }
         Rejection::Counter { counter } => {
-            let (counter_set, name) =
-                facts(state, location).map(|facts| facts.counter_name(counter)).unwrap_or_default();
             let short = state.counter_shortfall(location, counter).unwrap_or(0);
-            Reason::CounterShort {
-                counter_set: counter_set.to_string(),
-                counter: name.to_string(),
-                short_by: amount::quantity(short).to_string(),
+            match facts(state, location).and_then(|facts| facts.counter(counter)) {
+                Some((set, counter)) => Reason::CounterShort {
+                    counter_set: set.to_owned(),
+                    counter: counter.name.to_string(),
+                    short_by: amount::quantity_like(short, counter.format).to_string(),
+                },
+                None => Reason::Usable,
             }
         }
-        Rejection::Taint => match state.untolerated_taint(request, location) {
-            Some((taint, rule)) => Reason::Tainted {
-                taint: format!("{}={}:{}", taint.key, taint.value, taint.effect),
-                rule: rule.map(|rule| rule.metadata.name.clone()),
-            },
-            None => Reason::Usable,
-        },
+        Rejection::Taint => {
+            let show = |taint: &DeviceTaint| format!("{}={}:{}", taint.key, taint.value, taint.effect);
+            match state.untolerated_taint(request, location) {
+                Some(TaintedBy::Driver(taint)) => Reason::Tainted { taint: show(taint), rule: None },
+                Some(TaintedBy::Rule(rule)) => {
+                    Reason::Tainted { taint: show(&rule.spec.taint), rule: Some(rule.metadata.name.clone()) }
+                }
+                None => Reason::Usable,
+            }
+        }
         Rejection::Constraint { constraint } => {
             let claim = state.request(request).map_or(0, |request| request.claim);
             let found = state.constraints.get(claim).and_then(|list| list.get(constraint));
@@ -455,10 +468,7 @@ fn reason(state: &mut State<'_>, request: usize, location: Location, number: usi
     }
 }
 
-fn facts<'a>(
-    state: &'a State<'_>,
-    location: Location,
-) -> Option<&'a crate::inventory::pool::Facts> {
+fn facts<'a>(state: &'a State<'_>, location: Location) -> Option<&'a crate::inventory::pool::Facts> {
     match &state.eval.view.target(location)?.0.status {
         Status::Usable { facts, .. } => Some(facts),
         _ => None,
@@ -492,7 +502,11 @@ fn unselected(state: &mut State<'_>, request: usize, location: Location) -> Reas
     };
     let Some(kind) = state.plan.kinds.get(wanted.kind) else { return Reason::OtherNode };
     let expression = |selectors: &[crate::objects::DeviceSelector], position: usize| {
-        selectors.get(position).and_then(|selector| selector.cel.as_ref()).map_or("", |cel| &cel.expression).to_owned()
+        selectors
+            .get(position)
+            .and_then(|selector| selector.cel.as_ref())
+            .map_or("", |cel| &cel.expression)
+            .to_owned()
     };
     match why {
         None => Reason::Usable,

@@ -49,7 +49,13 @@ pub struct Fit {
 impl Inventory {
     /// Counts how many copies of `claims` fit on a node, up to `most`. The copies are recorded in `self`, which is
     /// meant to be a snapshot.
-    fn fill(&mut self, node: &Node, claims: &[ResourceClaim], limits: Limits<'_>, most: u64) -> (u64, FitEnd) {
+    fn fill(
+        &mut self,
+        node: &Node,
+        claims: &[ResourceClaim],
+        limits: Limits<'_>,
+        most: u64,
+    ) -> (u64, FitEnd) {
         let mut copies = 0;
         while copies < most {
             let mut share = 0_u64;

@@ -37,6 +37,7 @@ mod search;
 mod selector;
 mod state;
 pub mod summary;
+mod taints;
 mod view;
 
 pub use allocate::{Answer, Outcome};

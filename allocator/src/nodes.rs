@@ -45,13 +45,15 @@ impl Matcher {
             let mut parsed = Term { labels: Vec::new(), fields: Vec::new() };
             for (position, requirement) in term.match_expressions.iter().enumerate() {
                 parsed.labels.push(
-                    on_label(requirement).map_err(|error| format!("{}: {error}", at("matchExpressions", position)))?,
+                    on_label(requirement)
+                        .map_err(|error| format!("{}: {error}", at("matchExpressions", position)))?,
                 );
             }
             for (position, requirement) in term.match_fields.iter().enumerate() {
-                parsed
-                    .fields
-                    .push(on_field(requirement).map_err(|error| format!("{}: {error}", at("matchFields", position)))?);
+                parsed.fields.push(
+                    on_field(requirement)
+                        .map_err(|error| format!("{}: {error}", at("matchFields", position)))?,
+                );
             }
             terms.push(parsed);
         }
@@ -195,7 +197,10 @@ mod tests {
 
     fn selector(requirements: Vec<NodeSelectorRequirement>) -> NodeSelector {
         NodeSelector {
-            node_selector_terms: vec![NodeSelectorTerm { match_expressions: requirements, match_fields: Vec::new() }],
+            node_selector_terms: vec![NodeSelectorTerm {
+                match_expressions: requirements,
+                match_fields: Vec::new(),
+            }],
         }
     }
 

@@ -11,8 +11,8 @@ use crate::error::AllocateError;
 use crate::features::Features;
 use crate::inventory::{Class, Inventory};
 use crate::objects::{
-    CapacityRequirements, DeviceDerivedAttribute, DeviceRequest, DeviceSelector, DeviceSubRequest, DeviceToleration,
-    ExactDeviceRequest, ResourceClaim,
+    CapacityRequirements, DeviceDerivedAttribute, DeviceRequest, DeviceSelector, DeviceSubRequest,
+    DeviceToleration, ExactDeviceRequest, ResourceClaim,
 };
 use crate::selector::Selector;
 use crate::view::Location;
@@ -179,9 +179,8 @@ impl<'a> Plan<'a> {
         let (claim_index, claim) = claim;
         let (request_index, request) = request;
         let name = alternative.map_or(request.name.as_str(), |(_, name)| name);
-        let fail = |why: String| {
-            AllocateError::Request(format!("claim {}, request {name}{why}", claim.key()))
-        };
+        let fail =
+            |why: String| AllocateError::Request(format!("claim {}, request {name}{why}", claim.key()));
         let features = inventory.features();
         if !asked.derived_attributes.is_empty() && !features.derived_attributes {
             let why = ": cannot handle request with derived attributes, the feature is disabled";
@@ -205,7 +204,8 @@ impl<'a> Plan<'a> {
         };
         let wanted = match asked.mode {
             "ExactCount" => Wanted::Exactly(
-                usize::try_from(asked.count).map_err(|_| fail(format!(": count {} is negative", asked.count)))?,
+                usize::try_from(asked.count)
+                    .map_err(|_| fail(format!(": count {} is negative", asked.count)))?,
             ),
             "All" => Wanted::All(Vec::new()),
             other => return Err(fail(format!(": unsupported count mode {other}"))),
@@ -309,7 +309,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn check_gates(features: &Features, claim: &ResourceClaim, request: &DeviceRequest) -> Result<(), AllocateError> {
+fn check_gates(
+    features: &Features,
+    claim: &ResourceClaim,
+    request: &DeviceRequest,
+) -> Result<(), AllocateError> {
     if !features.prioritized_list && !request.first_available.is_empty() {
         return Err(AllocateError::Request(format!(
             "claim {}, request {}: has subrequests, but the DRAPrioritizedList feature is disabled",
@@ -336,12 +340,9 @@ fn check_gates(features: &Features, claim: &ResourceClaim, request: &DeviceReque
 }
 
 fn check_constraints(claim: &ResourceClaim) -> Result<(), AllocateError> {
-    let unknown = claim
-        .spec
-        .devices
-        .constraints
-        .iter()
-        .position(|constraint| constraint.match_attribute.is_none() && constraint.distinct_attribute.is_none());
+    let unknown = claim.spec.devices.constraints.iter().position(|constraint| {
+        constraint.match_attribute.is_none() && constraint.distinct_attribute.is_none()
+    });
     match unknown {
         None => Ok(()),
         Some(position) => Err(AllocateError::Request(format!(

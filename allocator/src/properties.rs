@@ -77,7 +77,9 @@ impl Case {
         let newest = of_pool.iter().map(|slice| slice.spec.pool.generation).max();
         of_pool
             .into_iter()
-            .filter(|slice| Some(slice.spec.pool.generation) == newest && slice.spec.shared_counters.is_empty())
+            .filter(|slice| {
+                Some(slice.spec.pool.generation) == newest && slice.spec.shared_counters.is_empty()
+            })
             .flat_map(|slice| &slice.spec.devices)
             .collect()
     }
@@ -112,7 +114,8 @@ fn holdings(state: &Value) -> Vec<Holding> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut add = |list: &str, kind: &dyn Fn(&Value) -> HoldingKind| {
         for entry in state[list].as_array().unwrap() {
-            let device = DeviceId::new(&text(&entry["driver"]), &text(&entry["pool"]), &text(&entry["device"]));
+            let device =
+                DeviceId::new(&text(&entry["driver"]), &text(&entry["pool"]), &text(&entry["device"]));
             found.push(Holding { device, kind: kind(entry) });
         }
     };

@@ -50,7 +50,12 @@ struct Usable {
 
 /// The devices from `from` on that the request could take now, or the first `enough` of them; `None` if looking at one
 /// of them would end the allocation.
-fn usable(state: &mut State<'_>, request: usize, from: Location, enough: Option<usize>) -> Option<Vec<Usable>> {
+fn usable(
+    state: &mut State<'_>,
+    request: usize,
+    from: Location,
+    enough: Option<usize>,
+) -> Option<Vec<Usable>> {
     let claim = state.request(request)?.claim;
     let mut found = Vec::new();
     let mut next = from;
@@ -70,9 +75,12 @@ fn usable(state: &mut State<'_>, request: usize, from: Location, enough: Option<
 
 /// Whether more than the number of devices limits a request.
 fn has_bounds(state: &State<'_>, request: usize) -> bool {
-    let has_counters = state.eval.view.pools.iter().any(
-        |pool| matches!(&pool.status, Status::Usable { facts, .. } if !facts.counters.is_empty()),
-    );
+    let has_counters = state
+        .eval
+        .view
+        .pools
+        .iter()
+        .any(|pool| matches!(&pool.status, Status::Usable { facts, .. } if !facts.counters.is_empty()));
     has_counters || state.request(request).is_some_and(|request| !request.constraints.is_empty())
 }
 
@@ -125,20 +133,25 @@ fn most(state: &mut State<'_>, request: usize, usable: &[Usable]) -> usize {
             .collect();
         let Some(forms) = forms else { continue };
         let claim = state.request(request).map_or(0, |request| request.claim);
-        let Some(constraint) = state.constraints.get(claim).and_then(|list| list.get(constraint)) else { continue };
+        let Some(constraint) = state.constraints.get(claim).and_then(|list| list.get(constraint)) else {
+            continue;
+        };
         let limit = match (constraint.rule, constraint.compares_sets()) {
             (Rule::Match, true) => most_with_common_element(&forms, constraint.common()),
             (Rule::Match, false) if constraint.accepted().is_empty() => most_equal(&forms),
             (Rule::Match, false) => None,
-            (Rule::Distinct, true) => Some(forms.iter().filter_map(|form| form.set.as_ref()).fold(
-                Vec::<&Set>::new(),
-                |mut distinct, set| {
-                    if !distinct.contains(&set) {
-                        distinct.push(set);
-                    }
-                    distinct
-                },
-            ).len()),
+            (Rule::Distinct, true) => Some(
+                forms
+                    .iter()
+                    .filter_map(|form| form.set.as_ref())
+                    .fold(Vec::<&Set>::new(), |mut distinct, set| {
+                        if !distinct.contains(&set) {
+                            distinct.push(set);
+                        }
+                        distinct
+                    })
+                    .len(),
+            ),
             (Rule::Distinct, false) => most_distinct(&forms),
         };
         bound = bound.min(limit.unwrap_or(usize::MAX));
@@ -179,7 +192,9 @@ fn most_with_common_element(forms: &[Rc<Form>], common: Option<&Set>) -> Option<
     let mut counts: BTreeMap<(Type, i64), usize> = BTreeMap::new();
     for set in forms.iter().filter_map(|form| form.set.as_ref()) {
         for element in &set.elements {
-            if common.is_none_or(|common| common.of == set.of && common.elements.binary_search(element).is_ok()) {
+            if common
+                .is_none_or(|common| common.of == set.of && common.elements.binary_search(element).is_ok())
+            {
                 *counts.entry((set.of, *element)).or_default() += 1;
             }
         }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use crate::capacity::Need;
 use crate::error::AllocateError;
 use crate::objects::{
-    AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, DeviceToleration, NodeSelector,
-    NodeSelectorRequirement, NodeSelectorTerm,
+    AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, DeviceToleration,
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
 };
 use crate::plan::{Choice, ClaimPlan, Request};
 use crate::state::{Placed, State};
@@ -83,7 +83,9 @@ fn device_result(
         admin_access: request.asked.is_admin().then_some(true),
         tolerations: tolerations(plan, request).to_vec(),
         binding_conditions: extra.map(|extra| list(&extra.binding_conditions)).unwrap_or_default(),
-        binding_failure_conditions: extra.map(|extra| list(&extra.binding_failure_conditions)).unwrap_or_default(),
+        binding_failure_conditions: extra
+            .map(|extra| list(&extra.binding_failure_conditions))
+            .unwrap_or_default(),
         share_id: placed.share.as_ref().map(|_| share_ids()),
         consumed_capacity: consumed,
         skip_node_operations: slice.skip_node_operations.to_vec(),

@@ -61,7 +61,14 @@ enum Frame {
     /// Between two claims.
     Claim,
     /// Alternatives of a request; this one is being tried.
-    Alternatives { claim: usize, request: usize, first: usize, count: usize, current: usize, all_exceeded: bool },
+    Alternatives {
+        claim: usize,
+        request: usize,
+        first: usize,
+        count: usize,
+        current: usize,
+        all_exceeded: bool,
+    },
     /// A request for all devices has taken one.
     All { request: usize },
     /// A request for some devices has taken the one before `next`.
@@ -103,8 +110,6 @@ pub(crate) struct Search<'s, 'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Deepest {
     pub(crate) request: usize,
-    /// How many devices it had.
-    pub(crate) taken: usize,
     /// What had been taken, by requests in order.
     pub(crate) placed: Vec<(usize, Location, usize)>,
 }
@@ -230,7 +235,7 @@ impl<'s, 'a> Search<'s, 'a> {
             Wanted::Exactly(_) => None,
         };
         if one_of_all.is_some() && count == 0 {
-            self.note(request, taken);
+            self.note(request);
             return Ok(Step::Back(Outcome::Failure));
         }
         if taken >= count {
@@ -240,7 +245,7 @@ impl<'s, 'a> Search<'s, 'a> {
         if count - taken > CLAIM_LIMIT.saturating_sub(results) {
             return Ok(Step::Back(Outcome::LimitExceeded));
         }
-        self.note(request, taken);
+        self.note(request);
         if let Some(device) = one_of_all {
             let Some((location, number)) = device else { return Ok(Step::Back(Outcome::Failure)) };
             return Ok(match self.state.place(request, location, number)? {
@@ -326,7 +331,7 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    fn note(&mut self, request: usize, taken: usize) {
+    fn note(&mut self, request: usize) {
         if !self.record_deepest {
             return;
         }
@@ -346,7 +351,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 .flatten()
                 .map(|placed| (placed.request, placed.location, placed.number))
                 .collect();
-            self.deepest = Some(Deepest { request, taken, placed });
+            self.deepest = Some(Deepest { request, placed });
         }
     }
 }

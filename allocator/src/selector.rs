@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dra_cel::{
-    CompileOptions, Compiler, DerivedAttribute, Device, DeviceBuilder, DeviceView, Interner, Program, Purpose,
-    RawAttribute,
+    CompileOptions, Compiler, DerivedAttribute, Device, DeviceBuilder, DeviceView, Interner, Program,
+    Purpose, RawAttribute,
 };
 
 use crate::inventory::slice::{Attribute, DeviceRef, Slice};
@@ -139,7 +139,12 @@ impl Evaluation<'_> {
     /// # Errors
     ///
     /// It does not compile, or fails on the device.
-    pub(crate) fn matches(&mut self, selector: &Selector, slice: &Slice, device: usize) -> Result<bool, Failure> {
+    pub(crate) fn matches(
+        &mut self,
+        selector: &Selector,
+        slice: &Slice,
+        device: usize,
+    ) -> Result<bool, Failure> {
         let Some(compiled) = &selector.compiled else { return Err(Failure::Empty) };
         let program = compiled.program.as_ref().map_err(|error| Failure::Compile(error.clone()))?;
         self.with(compiled, slice, device, |view| program.matches(view))
@@ -243,7 +248,9 @@ impl Failure {
         match self {
             Self::Empty => format!("compile derived attribute {name} failed: no expression"),
             Self::Compile(error) => format!("compile derived attribute {name} failed: {error}"),
-            Self::Evaluate(error) => format!("evaluate derived attribute {name} on device {device} failed: {error}"),
+            Self::Evaluate(error) => {
+                format!("evaluate derived attribute {name} on device {device} failed: {error}")
+            }
         }
     }
 }

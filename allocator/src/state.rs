@@ -15,8 +15,9 @@ use crate::error::AllocateError;
 use crate::evaluate::Evaluator;
 use crate::inventory::pool::{Baseline, Draw, Facts, Groups};
 use crate::inventory::slice::DeviceRef;
-use crate::objects::{DeviceTaint, DeviceTaintRule, DeviceToleration};
+use crate::objects::{DeviceTaint, DeviceTaintRule};
 use crate::plan::{Plan, Request};
+use crate::taints;
 use crate::view::{Location, PoolView, Status, Target};
 
 /// Declared by nodes that can do without some node operations.
@@ -205,9 +206,13 @@ impl<'a> State<'a> {
     ) -> Result<Result<(), Rejection>, AllocateError> {
         let features = *self.eval.inventory.features();
         let Some(wanted) = self.plan.requests.get(request) else { return Ok(Err(Rejection::Unselected)) };
-        let Some((pool, target)) = self.eval.view.target(location) else { return Ok(Err(Rejection::Unselected)) };
+        let Some((pool, target)) = self.eval.view.target(location) else {
+            return Ok(Err(Rejection::Unselected));
+        };
         let target: Target<'a> = *target;
-        let Some(device) = target.slice().device(location.device) else { return Ok(Err(Rejection::Unselected)) };
+        let Some(device) = target.slice().device(location.device) else {
+            return Ok(Err(Rejection::Unselected));
+        };
         let shareable = features.consumable_capacity && device.allow_multiple();
         let admin = wanted.asked.is_admin();
         let claim = wanted.claim;
@@ -245,7 +250,8 @@ impl<'a> State<'a> {
         {
             let (facts, baseline) = (facts.clone(), baseline.clone());
             if features.compatibility_groups
-                && let Err(set) = join_groups(&mut self.groups, &mut self.groups_before, location.pool, draw, &baseline)
+                && let Err(set) =
+                    join_groups(&mut self.groups, &mut self.groups_before, location.pool, draw, &baseline)
             {
                 self.revert(&placed);
                 return Ok(Err(Rejection::Groups { set }));
@@ -302,7 +308,8 @@ impl<'a> State<'a> {
 
     /// Takes back constraints, groups and counters.
     fn revert(&mut self, placed: &Placed) {
-        let positions = self.plan.requests.get(placed.request).map_or(&[][..], |request| &request.constraints);
+        let positions =
+            self.plan.requests.get(placed.request).map_or(&[][..], |request| &request.constraints);
         if let Some(constraints) = self.constraints.get_mut(placed.claim) {
             for position in positions.iter().take(placed.constraints) {
                 if let Some(constraint) = constraints.get_mut(*position) {
@@ -357,7 +364,12 @@ impl<'a> State<'a> {
     }
 
     /// What a device lacks for a request; `None` if it is enough.
-    pub(crate) fn capacity_shortfall(&self, need: &Need, location: Location, number: usize) -> Option<Shortfall> {
+    pub(crate) fn capacity_shortfall(
+        &self,
+        need: &Need,
+        location: Location,
+        number: usize,
+    ) -> Option<Shortfall> {
         let (amounts, violated) = match need {
             Need::Fatal(_) => return Some(Shortfall::Unknown),
             Need::Missing { name } => return Some(Shortfall::Missing { name: name.clone() }),
@@ -383,8 +395,13 @@ impl<'a> State<'a> {
                     _ => None,
                 })
                 .fold(0, |sum: Nanos, share| sum.saturating_add(share.nanos));
-            let short = taken.nanos.saturating_add(before).saturating_add(in_flight).saturating_sub(taken.value);
-            (short > 0).then(|| Shortfall::Short { name: taken.name.clone(), nanos: short, format: taken.format })
+            let short =
+                taken.nanos.saturating_add(before).saturating_add(in_flight).saturating_sub(taken.value);
+            (short > 0).then(|| Shortfall::Short {
+                name: taken.name.clone(),
+                nanos: short,
+                format: taken.format,
+            })
         })
     }
 
@@ -437,7 +454,9 @@ impl<'a> State<'a> {
         number: usize,
     ) -> Result<Option<Rc<Form>>, AllocateError> {
         let Some(wanted) = self.plan.requests.get(request) else { return Ok(None) };
-        let Some(constraint) = self.constraints.get_mut(wanted.claim).and_then(|list| list.get_mut(constraint)) else {
+        let Some(constraint) =
+            self.constraints.get_mut(wanted.claim).and_then(|list| list.get_mut(constraint))
+        else {
             return Ok(None);
         };
         // Of two derived attributes with one name the latter counts.
@@ -455,21 +474,24 @@ impl<'a> State<'a> {
         let Some((pool, target)) = self.eval.view.target(location) else { return Ok(None) };
         let driver = pool.pool.id.driver.clone();
         let target: Target<'a> = *target;
-        Ok(target.slice().device(location.device).and_then(|device| constraint.published(device, number, &driver)))
+        Ok(target
+            .slice()
+            .device(location.device)
+            .and_then(|device| constraint.published(device, number, &driver)))
     }
 
-    /// The first taint of a device that a request does not tolerate, with the rule that sets it if it is a rule's.
-    pub(crate) fn untolerated_taint(
-        &self,
-        request: usize,
-        location: Location,
-    ) -> Option<(DeviceTaint, Option<Arc<DeviceTaintRule>>)> {
-        let tolerations = self.plan.requests.get(request)?.asked.tolerations;
-        let (pool, target) = self.eval.view.target(location)?;
-        let device = target.slice().device(location.device)?;
-        if let Some(taint) = device.taints().iter().find(|taint| prevents(taint, tolerations)) {
-            return Some((taint.clone(), None));
+    /// The first taint of a device that a request does not tolerate.
+    pub(crate) fn untolerated_taint(&mut self, request: usize, location: Location) -> Option<TaintedBy<'a>> {
+        let wanted = self.plan.requests.get(request)?;
+        if let Some(taint) = self.eval.untolerated(&self.plan, wanted.kind, location) {
+            return Some(TaintedBy::Driver(taint));
         }
+        let tolerations = wanted.asked.tolerations;
+        let (pool, target) = self.eval.view.target(location)?;
+        if pool.rules.is_empty() && !self.device_rules {
+            return None;
+        }
+        let device = target.slice().device(location.device)?;
         let of_device = if self.device_rules {
             self.eval.inventory.taint_rules(&pool.pool.id, Some(&device.name().into()))
         } else {
@@ -478,8 +500,8 @@ impl<'a> State<'a> {
         pool.rules
             .iter()
             .chain(&of_device)
-            .find(|rule| prevents(&rule.spec.taint, tolerations))
-            .map(|rule| (rule.spec.taint.clone(), Some(rule.clone())))
+            .find(|rule| taints::prevents(&rule.spec.taint, tolerations))
+            .map(|rule| TaintedBy::Rule(rule.clone()))
     }
 
     /// What a counter lacks for a device, in nano-units.
@@ -488,7 +510,8 @@ impl<'a> State<'a> {
         let Status::Usable { facts, baseline } = &pool.status else { return None };
         let device = target.slice().device(location.device)?;
         let draw = facts.draw(target.slot, device.consumption_list())?;
-        let wanted: Nanos = draw.counters.iter().filter(|(one, _)| *one == counter).map(|(_, amount)| *amount).sum();
+        let wanted: Nanos =
+            draw.counters.iter().filter(|(one, _)| *one == counter).map(|(_, amount)| *amount).sum();
         let position = counter as usize;
         let consumed = self
             .counters
@@ -502,7 +525,8 @@ impl<'a> State<'a> {
 
     /// What is left of each counter of a pool.
     pub(crate) fn counters_left(&self, pool: usize) -> Vec<Nanos> {
-        let Some(Status::Usable { baseline, .. }) = self.eval.view.pools.get(pool).map(|pool| &pool.status) else {
+        let Some(Status::Usable { baseline, .. }) = self.eval.view.pools.get(pool).map(|pool| &pool.status)
+        else {
             return Vec::new();
         };
         let consumed = self.counters.get(pool).and_then(Option::as_ref);
@@ -511,7 +535,8 @@ impl<'a> State<'a> {
             .iter()
             .enumerate()
             .map(|(position, available)| {
-                let consumed = consumed.and_then(|counters| counters.consumed.get(position)).copied().unwrap_or(0);
+                let consumed =
+                    consumed.and_then(|counters| counters.consumed.get(position)).copied().unwrap_or(0);
                 available.saturating_sub(consumed)
             })
             .collect()
@@ -519,7 +544,8 @@ impl<'a> State<'a> {
 
     /// `driver/pool/device`.
     pub(crate) fn device_id(&self, location: Location) -> String {
-        let pool = self.eval.view.pools.get(location.pool).map(|pool| pool.pool.id.to_string()).unwrap_or_default();
+        let pool =
+            self.eval.view.pools.get(location.pool).map(|pool| pool.pool.id.to_string()).unwrap_or_default();
         format!("{pool}/{}", self.eval.view.device(location).map_or("", DeviceRef::name))
     }
 
@@ -540,7 +566,13 @@ impl<'a> State<'a> {
             .collect();
         format!(
             "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {constraints:?} {counters:?}",
-            self.placed, self.taken, self.marks, self.shares, self.groups, self.groups_before, self.plan.claims.len()
+            self.placed,
+            self.taken,
+            self.marks,
+            self.shares,
+            self.groups,
+            self.groups_before,
+            self.plan.claims.len()
         )
     }
 
@@ -548,6 +580,13 @@ impl<'a> State<'a> {
     pub(crate) fn request(&self, position: usize) -> Option<&Request<'a>> {
         self.plan.requests.get(position)
     }
+}
+
+/// Who set a taint.
+#[derive(Clone, Debug)]
+pub(crate) enum TaintedBy<'a> {
+    Driver(&'a DeviceTaint),
+    Rule(Arc<DeviceTaintRule>),
 }
 
 /// What a device's capacities lack.
@@ -634,20 +673,4 @@ impl PoolCounters {
             self.overdrawn = self.overdrawn + usize::from(is) - usize::from(was);
         }
     }
-}
-
-fn prevents(taint: &DeviceTaint, tolerations: &[DeviceToleration]) -> bool {
-    matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
-        && !tolerations.iter().any(|toleration| tolerates(toleration, taint))
-}
-
-/// `ToleratesTaint` (`resourceclaim/devicetoleration.go`).
-fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
-    (toleration.effect.is_empty() || toleration.effect == taint.effect)
-        && (toleration.key.is_empty() || toleration.key == taint.key)
-        && match toleration.operator.as_str() {
-            "" | "Equal" => toleration.value == taint.value,
-            "Exists" => true,
-            _ => false,
-        }
 }

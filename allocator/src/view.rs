@@ -32,6 +32,8 @@ pub(crate) struct Target<'a> {
     pub(crate) first_device: usize,
     /// Number of the first capacity list, counted over all pools of the node.
     pub(crate) first_capacity_list: usize,
+    /// Number of the first taint, counted over all pools of the node.
+    pub(crate) first_taint: usize,
 }
 
 impl<'a> Target<'a> {
@@ -59,6 +61,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) devices: usize,
     /// Number of capacity lists over all pools.
     pub(crate) capacity_lists: usize,
+    /// Number of different taints, summed up over all slices.
+    pub(crate) taints: usize,
     /// Pools whose newer generation has not reached the node yet.
     pub(crate) obsolete: Vec<&'a Pool>,
 }
@@ -81,7 +85,8 @@ impl<'a> NodeView<'a> {
     ///
     /// A node selector is malformed: no allocation is possible anywhere.
     pub(crate) fn new(inventory: &'a Inventory, node: &Node) -> Result<Self, AllocateError> {
-        let mut view = Self { pools: Vec::new(), devices: 0, capacity_lists: 0, obsolete: Vec::new() };
+        let mut view =
+            Self { pools: Vec::new(), devices: 0, capacity_lists: 0, taints: 0, obsolete: Vec::new() };
         let mut with_conditions = Vec::new();
         for pool in inventory.pools_for_node(&node.metadata.name) {
             match see(pool, node, inventory.features())? {
@@ -98,7 +103,9 @@ impl<'a> NodeView<'a> {
             for target in &mut pool.targets {
                 target.first_device = view.devices;
                 target.first_capacity_list = view.capacity_lists;
+                target.first_taint = view.taints;
                 view.devices += target.slice().len();
+                view.taints += target.slice().taint_count();
                 view.capacity_lists += target.slice().capacity_lists().len();
             }
         }
@@ -143,7 +150,8 @@ fn see<'a>(pool: &'a Pool, node: &Node, features: &Features) -> Result<Seen<'a>,
     let Some(generation) = slice_at(first).map(|slice| slice.generation) else { return Ok(Seen::Nothing) };
     let whole = pool.whole(features);
     // Slices of the node come first in the scheduler's list, and the first slice's word counts.
-    let is_local = |position: &&usize| slice_at(position).is_some_and(|slice| matches!(slice.scope, Scope::Node(_)));
+    let is_local =
+        |position: &&usize| slice_at(position).is_some_and(|slice| matches!(slice.scope, Scope::Node(_)));
     let announced = relevant
         .iter()
         .find(is_local)
@@ -172,7 +180,7 @@ fn see<'a>(pool: &'a Pool, node: &Node, features: &Features) -> Result<Seen<'a>,
         .iter()
         .filter_map(|position| Some((*position, pool.slots().get(*position)?)))
         .filter(|(_, state)| has_devices(&state.slice))
-        .map(|(slot, state)| Target { slot, state, first_device: 0, first_capacity_list: 0 })
+        .map(|(slot, state)| Target { slot, state, first_device: 0, first_capacity_list: 0, first_taint: 0 })
         .collect();
     let usable = matches!(status, Status::Usable { .. });
     let conditions = usable && targets.iter().any(|target| target.slice().has_binding_conditions);
@@ -237,13 +245,7 @@ fn relevant_slices(pool: &Pool, node: &Node, features: &Features) -> Result<Vec<
     Ok(relevant)
 }
 
-fn status(
-    pool: &Pool,
-    whole: &Whole,
-    relevant: &[usize],
-    others: &[usize],
-    features: &Features,
-) -> Status {
+fn status(pool: &Pool, whole: &Whole, relevant: &[usize], others: &[usize], features: &Features) -> Status {
     let is_whole = relevant.len() + others.len() == whole.slots.len()
         && relevant.iter().chain(others).all(|position| whole.slots.binary_search(position).is_ok());
     // What holds for the whole generation holds for any division of it, except that compatibility groups of devices in

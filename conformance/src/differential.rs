@@ -34,7 +34,9 @@ pub fn theirs(program: &str, request: &Value) -> Result<Value, String> {
         .spawn()
         .map_err(|error| format!("start {program}: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(request.to_string().as_bytes()).map_err(|error| format!("write to {program}: {error}"))?;
+        stdin
+            .write_all(request.to_string().as_bytes())
+            .map_err(|error| format!("write to {program}: {error}"))?;
     }
     let output = child.wait_with_output().map_err(|error| format!("wait for {program}: {error}"))?;
     if !output.status.success() {
@@ -278,7 +280,8 @@ const NEEDED: [&str; 16] = [
 ///
 /// An argument is not understood, a program failed, or answers differ.
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    let usage = || "usage: dra-conformance differential ORACLE FIRST COUNT [-record FILE] [-shrink]".to_owned();
+    let usage =
+        || "usage: dra-conformance differential ORACLE FIRST COUNT [-record FILE] [-shrink]".to_owned();
     let [program, first, count, rest @ ..] = arguments else { return Err(usage()) };
     let first: u64 = first.parse().map_err(|_| usage())?;
     let count: u64 = count.parse().map_err(|_| usage())?;
@@ -287,7 +290,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let mut recorded = String::new();
     let (mut differing, mut found, mut none, mut failed, mut fewer) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
     for seed in first..first.saturating_add(count) {
-        let comparison = compare(program, generate::request(seed)).map_err(|error| format!("seed {seed}: {error}"))?;
+        let comparison =
+            compare(program, generate::request(seed)).map_err(|error| format!("seed {seed}: {error}"))?;
         let essence = Essence::new(&comparison.theirs);
         match (&essence.results, essence.error.is_empty()) {
             (Value::Null, true) => none += 1,

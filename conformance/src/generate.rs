@@ -115,7 +115,8 @@ pub fn request(seed: u64) -> Value {
     if random.chance(4) {
         wanted = Wanted { admin: true, alternatives: true, capacity: true, derived: true };
     }
-    let claims: Vec<Value> = (0..=random.pick(&[0, 0, 0, 1, 1, 2])).map(|n| claim(random, n, &wanted)).collect();
+    let claims: Vec<Value> =
+        (0..=random.pick(&[0, 0, 0, 1, 1, 2])).map(|n| claim(random, n, &wanted)).collect();
     let mut labels = Map::new();
     labels.insert("region".to_owned(), json!(random.pick(&["east", "west"])));
     labels.insert("cpus".to_owned(), json!(random.pick(&["4", "16"])));
@@ -154,7 +155,12 @@ fn classes(random: &mut Random) -> Vec<Value> {
         ("a", expression("device.driver == 'a.dev'")),
         ("b", expression("device.driver == 'b.dev'")),
         ("any", json!([])),
-        ("big", expression("device.capacity['a.dev'].?memory.orValue(quantity('0')).compareTo(quantity('2')) > 0")),
+        (
+            "big",
+            expression(
+                "device.capacity['a.dev'].?memory.orValue(quantity('0')).compareTo(quantity('2')) > 0",
+            ),
+        ),
         ("shared", expression("device.allowMultipleAllocations")),
     ];
     if random.chance(3) {
@@ -194,9 +200,9 @@ fn node_selector(random: &mut Random) -> Value {
 /// Sets one of the fields that say which nodes can use a slice or a device.
 fn scope(random: &mut Random, of: &mut Value) {
     match random.below(10) {
-        0..=4 => of["nodeName"] = json!("node-1"),
-        5 => of["nodeName"] = json!("node-2"),
-        6 | 7 => of["allNodes"] = json!(true),
+        0..=5 => of["nodeName"] = json!("node-1"),
+        6 => of["nodeName"] = json!("node-2"),
+        7 | 8 => of["allNodes"] = json!(true),
         _ => of["nodeSelector"] = node_selector(random),
     }
 }
@@ -223,7 +229,9 @@ fn pool_slices(random: &mut Random, driver: &str, pool: &str) -> Vec<Value> {
         let counters = |random: &mut Random| {
             COUNTERS
                 .iter()
-                .map(|name| ((*name).to_owned(), json!({"value": random.pick(&["2", "4", "6", "8Gi", "3500m"])})))
+                .map(|name| {
+                    ((*name).to_owned(), json!({"value": random.pick(&["2", "4", "6", "8Gi", "3500m"])}))
+                })
                 .collect::<Map<_, _>>()
         };
         let mut list: Vec<Value> =
@@ -234,8 +242,9 @@ fn pool_slices(random: &mut Random, driver: &str, pool: &str) -> Vec<Value> {
         specs.push(json!({"sharedCounters": list}));
     }
     for _ in 0..random.pick(&[1, 1, 1, 2, 2, 3]) {
-        let devices: Vec<Value> =
-            (0..random.below(4)).map(|_| device(random, &mut next_device, &style, sets)).collect();
+        let devices: Vec<Value> = (0..random.pick(&[0_u64, 1, 2, 3, 4, 5, 6]))
+            .map(|_| device(random, &mut next_device, &style, sets))
+            .collect();
         let mut spec = json!({"devices": devices});
         if random.chance(6) {
             spec["skipNodeOperations"] = json!(["NodePrepareResources"]);
@@ -291,10 +300,8 @@ fn device(random: &mut Random, next: &mut u64, style: &Style, sets: &[&str]) -> 
         // With both, it is left to chance in Go which one an expression sees.
         names.retain(|name| *name != "model");
     }
-    let attributes: Map<_, _> = names
-        .into_iter()
-        .map(|name| (name.to_owned(), attribute(random, name)))
-        .collect();
+    let attributes: Map<_, _> =
+        names.into_iter().map(|name| (name.to_owned(), attribute(random, name))).collect();
     device["attributes"] = attributes.into();
     let capacity: Map<_, _> =
         random.some(&CAPACITIES, 60).into_iter().map(|name| (name.to_owned(), capacity(random))).collect();
@@ -313,7 +320,8 @@ fn device(random: &mut Random, next: &mut u64, style: &Style, sets: &[&str]) -> 
                 "effect": random.pick(&["NoSchedule", "NoExecute", "None", "Future"]),
             })
         };
-        device["taints"] = if random.chance(70) { json!([taint(random)]) } else { json!([taint(random), taint(random)]) };
+        device["taints"] =
+            if random.chance(70) { json!([taint(random)]) } else { json!([taint(random), taint(random)]) };
     }
     if style.conditions && random.chance(60) {
         device["bindingConditions"] = json!(random.some(&CONDITIONS, 60));
@@ -393,7 +401,8 @@ fn allocated_state(random: &mut Random, slices: &[Value]) -> Value {
             if !random.chance(percent) {
                 continue;
             }
-            let id = json!({"driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]});
+            let id =
+                json!({"driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]});
             let shareable = device["allowMultipleAllocations"] == json!(true);
             if !shareable && !random.chance(5) || random.chance(5) {
                 dedicated.push(id);
@@ -422,7 +431,8 @@ fn allocated_state(random: &mut Random, slices: &[Value]) -> Value {
 }
 
 fn claim(random: &mut Random, number: u64, wanted: &Wanted) -> Value {
-    let requests: Vec<Value> = (0..random.pick(&[1_u64, 1, 2, 2, 3])).map(|n| request_of(random, n, wanted)).collect();
+    let requests: Vec<Value> =
+        (0..random.pick(&[1_u64, 1, 2, 2, 3])).map(|n| request_of(random, n, wanted)).collect();
     let mut names: Vec<String> = Vec::new();
     for request in &requests {
         let name = request["name"].as_str().unwrap_or_default();
@@ -518,7 +528,11 @@ fn asked(random: &mut Random, wanted: &Wanted) -> Value {
             .into_iter()
             .map(|name| {
                 let amount = random.pick(&["1", "2", "3", "250m", "5", "1Gi"]);
-                let amount = if random.chance(2) { random.pick(&["-1", "9223372036854775807", "1e21"]) } else { amount };
+                let amount = if random.chance(2) {
+                    random.pick(&["-1", "9223372036854775807", "1e21"])
+                } else {
+                    amount
+                };
                 (name.to_owned(), json!(amount))
             })
             .collect();

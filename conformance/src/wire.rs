@@ -44,7 +44,9 @@ impl Default for Request {
     }
 }
 
-fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -181,10 +183,16 @@ pub fn share_ids() -> impl FnMut() -> String {
     }
 }
 
-/// Answers a request.
+/// Answers a request, however long it takes.
 pub fn respond(request: &Request) -> Response {
+    respond_within(request, u64::MAX)
+}
+
+/// Answers a request, or gives up after so many steps.
+pub fn respond_within(request: &Request, steps: u64) -> Response {
     let inventory = request.inventory();
-    let outcome = inventory.allocate(&request.node, &request.claims, Limits::NONE, &mut share_ids());
+    let limits = Limits { steps, ..Limits::NONE };
+    let outcome = inventory.allocate(&request.node, &request.claims, limits, &mut share_ids());
     let (results, error, node_only) = match outcome.answer {
         Ok(Answer::Allocated(results)) => (Some(results), String::new(), false),
         Ok(Answer::DoesNotFit) => (None, String::new(), false),

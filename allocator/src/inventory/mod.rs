@@ -40,6 +40,8 @@ pub struct Inventory {
     classes: imbl::OrdMap<Arc<str>, Arc<Class>>,
     rules: imbl::OrdMap<RuleKey, Arc<DeviceTaintRule>>,
     rule_keys: imbl::OrdMap<Arc<str>, RuleKey>,
+    /// How many rules select a single device.
+    device_rules: usize,
     holdings: imbl::OrdMap<Arc<str>, Arc<[Holding]>>,
     shapes: Shapes,
     programs: Arc<Programs>,
@@ -66,6 +68,7 @@ impl Inventory {
             classes: imbl::OrdMap::new(),
             rules: imbl::OrdMap::new(),
             rule_keys: imbl::OrdMap::new(),
+            device_rules: 0,
             holdings: imbl::OrdMap::new(),
             shapes: Shapes::default(),
             programs: Arc::new(Programs::default()),
@@ -179,6 +182,7 @@ impl Inventory {
             device: part(&selector.device),
             name: object.metadata.name.as_str().into(),
         };
+        self.device_rules += usize::from(key.device.is_some());
         self.rule_keys.insert(key.name.clone(), key.clone());
         self.rules.insert(key, Arc::new(object.clone()));
     }
@@ -186,6 +190,7 @@ impl Inventory {
     /// Removes a taint rule. One that is not there is ignored.
     pub fn remove_taint_rule(&mut self, name: &str) {
         if let Some(key) = self.rule_keys.remove(name) {
+            self.device_rules -= usize::from(key.device.is_some());
             self.rules.remove(&key);
         }
     }
@@ -205,7 +210,9 @@ impl Inventory {
         }
         let claim: Arc<str> = claim.into();
         for Holding { device, kind } in &holdings {
-            self.change_pool(&device.pool, |pool| pool.change_use(&device.device, |used| used.add(&claim, kind)));
+            self.change_pool(&device.pool, |pool| {
+                pool.change_use(&device.device, |used| used.add(&claim, kind))
+            });
         }
         self.holdings.insert(claim, holdings.into());
     }
@@ -214,7 +221,9 @@ impl Inventory {
     pub fn remove_allocation(&mut self, claim: &str) {
         let Some(holdings) = self.holdings.remove(claim) else { return };
         for Holding { device, kind } in holdings.iter() {
-            self.change_pool(&device.pool, |pool| pool.change_use(&device.device, |used| used.remove(claim, kind)));
+            self.change_pool(&device.pool, |pool| {
+                pool.change_use(&device.device, |used| used.remove(claim, kind))
+            });
         }
     }
 
@@ -309,7 +318,10 @@ impl Inventory {
                     key.driver == first.driver && key.pool == first.pool && key.device == first.device
                 };
                 found.extend(
-                    self.rules.range(first.clone()..).take_while(|(key, _)| same(key)).map(|(_, rule)| rule.clone()),
+                    self.rules
+                        .range(first.clone()..)
+                        .take_while(|(key, _)| same(key))
+                        .map(|(_, rule)| rule.clone()),
                 );
             }
         }
@@ -319,15 +331,7 @@ impl Inventory {
 
     /// Whether some taint rule selects single devices.
     pub(crate) fn has_device_rules(&self) -> bool {
-        self.rules.keys().any(|key| key.device.is_some())
-    }
-
-    /// Whether every holding of a device is of the given kind; for tests of the bookkeeping.
-    #[cfg(test)]
-    pub(crate) fn is_dedicated(&self, device: &DeviceId) -> bool {
-        self.pool(&device.pool)
-            .and_then(|pool| pool.device_use(&device.device))
-            .is_some_and(|used| used.is_dedicated())
+        self.device_rules > 0
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use dra_api::quantity::Format;
+
 use super::slice::{DeviceRef, Slice};
 use super::usage::DeviceUse;
 use crate::amount::Nanos;
@@ -177,6 +179,8 @@ pub(crate) struct Counter {
     pub(crate) set: u32,
     pub(crate) name: Arc<str>,
     pub(crate) declared: Nanos,
+    /// How its amounts are written.
+    pub(crate) format: Format,
 }
 
 /// What a device draws, with names resolved to positions.
@@ -236,9 +240,10 @@ impl Facts {
                     return Err(format!("duplicate counter set name {}", set.name).into());
                 }
                 facts.sets.push(set.name.clone());
-                for (name, declared, _) in &set.counters {
+                for (name, declared, value) in &set.counters {
                     known.insert((number, name.clone()), index(facts.counters.len()));
-                    facts.counters.push(Counter { set: number, name: name.clone(), declared: *declared });
+                    let (name, declared, format) = (name.clone(), *declared, value.format());
+                    facts.counters.push(Counter { set: number, name, declared, format });
                 }
             }
         }
@@ -291,10 +296,10 @@ impl Facts {
         self.draws.get(slot)?.get(consumption_list?)
     }
 
-    /// `set/counter`.
-    pub(crate) fn counter_name(&self, counter: u32) -> (Arc<str>, Arc<str>) {
-        let Some(found) = self.counters.get(counter as usize) else { return ("".into(), "".into()) };
-        (self.sets.get(found.set as usize).cloned().unwrap_or_else(|| "".into()), found.name.clone())
+    /// A counter and the name of its set.
+    pub(crate) fn counter(&self, counter: u32) -> Option<(&str, &Counter)> {
+        let found = self.counters.get(counter as usize)?;
+        Some((self.sets.get(found.set as usize)?, found))
     }
 }
 

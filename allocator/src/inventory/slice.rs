@@ -11,11 +11,11 @@ use dra_api::quantity::Quantity;
 
 use crate::amount::{self, Nanos};
 use crate::nodes::Matcher;
-use crate::selector::Prepared;
 use crate::objects::{
-    CapacityRequestPolicy, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption, DeviceTaint, Node,
-    NodeSelector, ResourceSlice,
+    CapacityRequestPolicy, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption, DeviceTaint,
+    Node, NodeSelector, ResourceSlice,
 };
+use crate::selector::Prepared;
 
 /// A place in a slice's text buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +221,8 @@ pub(crate) struct Slice {
     values: Box<[Value]>,
     capacities: Box<[Box<[Capacity]>]>,
     consumptions: Box<[Box<[Consumption]>]>,
-    taints: Box<[Box<[DeviceTaint]>]>,
+    taints: Box<[DeviceTaint]>,
+    taint_lists: Box<[Box<[u32]>]>,
     extras: Box<[Extra]>,
     /// Positions in the order of device names.
     by_name: Box<[u32]>,
@@ -273,6 +274,11 @@ impl Slice {
 
     fn text(&self, span: Span) -> &str {
         self.texts.get(span.start as usize..span.end as usize).unwrap_or_default()
+    }
+
+    /// How many different taints the slice publishes.
+    pub(crate) fn taint_count(&self) -> usize {
+        self.taints.len()
     }
 
     /// The capacity lists that devices refer to by [`DeviceRef::capacity_list`].
@@ -342,9 +348,13 @@ impl<'a> DeviceRef<'a> {
         self.slice.consumptions.get(self.row.consumptions as usize).map_or(&[], |list| list)
     }
 
-    /// Taints that the slice itself publishes.
-    pub(crate) fn taints(self) -> &'a [DeviceTaint] {
-        self.slice.taints.get(self.row.taints as usize).map_or(&[], |list| list)
+    /// Taints that the slice itself publishes, with their positions in the slice's list of different taints.
+    pub(crate) fn taints(self) -> impl Iterator<Item = (usize, &'a DeviceTaint)> {
+        let list: &'a [u32] = self.slice.taint_lists.get(self.row.taints as usize).map_or(&[], |list| list);
+        list.iter().filter_map(move |position| {
+            let position = *position as usize;
+            Some((position, self.slice.taints.get(position)?))
+        })
     }
 
     pub(crate) fn extra(self) -> Option<&'a Extra> {
@@ -368,7 +378,9 @@ struct Builder<'a> {
     known_capacities: Vec<&'a BTreeMap<String, DeviceCapacity>>,
     consumptions: Vec<Box<[Consumption]>>,
     known_consumptions: Vec<&'a [DeviceCounterConsumption]>,
-    taints: Vec<Box<[DeviceTaint]>>,
+    taints: Vec<DeviceTaint>,
+    known_taints: BTreeMap<&'a DeviceTaint, u32>,
+    taint_lists: Vec<Box<[u32]>>,
     extras: Vec<Extra>,
     out_of_range: Option<Arc<str>>,
 }
@@ -385,7 +397,8 @@ impl<'a> Builder<'a> {
         let spec = &object.spec;
         let rows: Box<[Row]> = spec.devices.iter().map(|device| self.row(device, shapes)).collect();
         let mut by_name: Box<[u32]> = (0..index(rows.len())).collect();
-        by_name.sort_by_key(|position| spec.devices.get(*position as usize).map(|device| device.name.as_str()));
+        by_name
+            .sort_by_key(|position| spec.devices.get(*position as usize).map(|device| device.name.as_str()));
         let counter_sets = spec
             .shared_counters
             .iter()
@@ -395,7 +408,8 @@ impl<'a> Builder<'a> {
                     .counters
                     .iter()
                     .map(|(name, counter)| {
-                        let nanos = self.nanos(&counter.value, || format!("counter {name} of set {}", set.name));
+                        let nanos =
+                            self.nanos(&counter.value, || format!("counter {name} of set {}", set.name));
                         (name.as_str().into(), nanos, counter.value.clone())
                     })
                     .collect(),
@@ -435,6 +449,7 @@ impl<'a> Builder<'a> {
             capacities: self.capacities.into(),
             consumptions: self.consumptions.into(),
             taints: self.taints.into(),
+            taint_lists: self.taint_lists.into(),
             extras: self.extras.into(),
             by_name,
             prepared: OnceLock::new(),
@@ -637,13 +652,24 @@ impl<'a> Builder<'a> {
         if device.taints.is_empty() {
             return NONE;
         }
-        let since = self.taints.len().saturating_sub(LOOK_BACK);
-        let recent = self.taints.get(since..).unwrap_or_default();
-        if let Some(known) = recent.iter().position(|one| **one == *device.taints) {
+        let list: Box<[u32]> = device.taints.iter().map(|taint| self.taint(taint)).collect();
+        let since = self.taint_lists.len().saturating_sub(LOOK_BACK);
+        let recent = self.taint_lists.get(since..).unwrap_or_default();
+        if let Some(known) = recent.iter().position(|one| *one == list) {
             return index(since + known);
         }
-        self.taints.push(device.taints.as_slice().into());
-        index(self.taints.len() - 1)
+        self.taint_lists.push(list);
+        index(self.taint_lists.len() - 1)
+    }
+
+    fn taint(&mut self, taint: &'a DeviceTaint) -> u32 {
+        if let Some(known) = self.known_taints.get(taint) {
+            return *known;
+        }
+        let position = index(self.taints.len());
+        self.taints.push(taint.clone());
+        self.known_taints.insert(taint, position);
+        position
     }
 
     fn extra(&mut self, device: &'a Device) -> u32 {

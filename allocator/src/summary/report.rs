@@ -143,8 +143,10 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
         .collect();
     let usable = problem.is_none();
     let next = Simulation::new(&baseline, features.compatibility_groups);
-    let allocatable =
-        devices.iter().filter(|candidate| usable && candidate.is_free() && next.clone().take(candidate)).count();
+    let allocatable = devices
+        .iter()
+        .filter(|candidate| usable && candidate.is_free() && next.clone().take(candidate))
+        .count();
     let published = |name: &str| slices.iter().any(|slice| slice.find(name).next().is_some());
     PoolReport {
         pool: pool.id.to_string(),
@@ -160,7 +162,7 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
             .map(|(name, _)| name.to_string())
             .collect(),
         partitions: partitions(pool, &slices, default_attribute, &devices, &facts, &next, usable),
-        counters: counters(&slices, &facts, &baseline, &next, &devices),
+        counters: counters(&facts, &baseline, &next, &devices),
         shareable: shareable(pool, &devices),
     }
 }
@@ -271,7 +273,6 @@ fn partitions(
 }
 
 fn counters(
-    slices: &[&Slice],
     facts: &Facts,
     baseline: &Baseline,
     next: &Simulation,
@@ -289,21 +290,14 @@ fn counters(
     for candidate in free {
         rest.take(candidate);
     }
-    let formats: BTreeMap<(&str, &str), Format> = slices
-        .iter()
-        .flat_map(|slice| &slice.counter_sets)
-        .flat_map(|set| {
-            set.counters.iter().map(|(name, _, value)| ((&*set.name, &**name), value.format()))
-        })
-        .collect();
     let mut list: Vec<_> = facts
         .counters
         .iter()
         .enumerate()
         .map(|(position, counter)| {
             let set = facts.sets.get(counter.set as usize).map_or("", |set| set);
-            let format = formats.get(&(set, &*counter.name)).copied().unwrap_or(Format::DecimalSi);
-            let show = |amount: Option<&Nanos>| amount::quantity_like(amount.copied().unwrap_or(0), format);
+            let show =
+                |amount: Option<&Nanos>| amount::quantity_like(amount.copied().unwrap_or(0), counter.format);
             CounterReport {
                 counter_set: set.to_owned(),
                 counter: counter.name.to_string(),

@@ -16,6 +16,7 @@ use crate::ids::PoolId;
 use crate::inventory::Inventory;
 use crate::inventory::pool::Pool;
 use crate::inventory::slice::{Attribute, DeviceRef, Slice};
+use crate::taints;
 
 /// The most items in a list of the status.
 const MOST_ITEMS: usize = 32;
@@ -176,12 +177,11 @@ fn cut(mut text: String) -> String {
 }
 
 pub(super) fn is_tainted(inventory: &Inventory, id: &PoolId, device: DeviceRef<'_>) -> bool {
-    let counts = |effect: &str| matches!(effect, "NoSchedule" | "NoExecute");
-    device.taints().iter().any(|taint| counts(&taint.effect))
+    device.taints().any(|(_, taint)| taints::has_effect(taint))
         || [None, Some(device.name().into())]
             .iter()
             .flat_map(|device| inventory.taint_rules(id, device.as_ref()))
-            .any(|rule| counts(&rule.spec.taint.effect))
+            .any(|rule| taints::has_effect(&rule.spec.taint))
 }
 
 /// The partition type of a device; `None` if it has no such attribute of type string.
@@ -236,7 +236,8 @@ fn partitions(
             "PartitionTypeMissing: pool {id} declares partitionTypeAttribute but publishes no sharedCounters"
         ));
     }
-    let is_used = |device: DeviceRef<'_>| pool.device_use(device.name()).is_some_and(|used| used.is_allocated());
+    let is_used =
+        |device: DeviceRef<'_>| pool.device_use(device.name()).is_some_and(|used| used.is_allocated());
     let mut groups: BTreeMap<(&str, &str), Group<'_>> = BTreeMap::new();
     for (device, attribute) in &devices {
         if device.consumptions().is_empty() || attribute.is_empty() {
@@ -249,9 +250,11 @@ fn partitions(
             ));
         };
         let cost = cost(*device);
-        let group = groups
-            .entry((attribute, of_type))
-            .or_insert_with(|| Group { total: 0, unused: Vec::new(), cost: cost.clone() });
+        let group = groups.entry((attribute, of_type)).or_insert_with(|| Group {
+            total: 0,
+            unused: Vec::new(),
+            cost: cost.clone(),
+        });
         if group.cost != cost {
             return Err(format!(
                 "PartitionCostMismatch: devices of partition type {of_type:?} in pool {id} consume different counters"
@@ -262,7 +265,8 @@ fn partitions(
             group.unused.push(*device);
         }
     }
-    let baseline = counters_left(slices, devices.iter().map(|(device, _)| *device).filter(|one| is_used(*one)));
+    let baseline =
+        counters_left(slices, devices.iter().map(|(device, _)| *device).filter(|one| is_used(*one)));
     let summary: Vec<_> = groups
         .into_iter()
         .map(|((attribute, of_type), group)| {
@@ -331,7 +335,8 @@ fn subtract(left: &mut Counters, counter: &(String, String), amount: &Quantity) 
 
 /// Takes a device's counters if all of them suffice.
 fn take(device: DeviceRef<'_>, left: &mut Counters) -> bool {
-    let fits = counters_of(device).all(|(counter, amount)| left.get(&counter).is_some_and(|value| value >= amount));
+    let fits =
+        counters_of(device).all(|(counter, amount)| left.get(&counter).is_some_and(|value| value >= amount));
     if fits {
         for (counter, amount) in counters_of(device) {
             subtract(left, &counter, amount);
@@ -347,7 +352,11 @@ fn add(sum: &mut Quantity, amount: &Quantity) {
     }
 }
 
-fn shareable(id: &PoolId, pool: &Pool, devices: &[DeviceRef<'_>]) -> Result<Option<ShareableSummary>, String> {
+fn shareable(
+    id: &PoolId,
+    pool: &Pool,
+    devices: &[DeviceRef<'_>],
+) -> Result<Option<ShareableSummary>, String> {
     let mut summary = ShareableSummary::default();
     let mut totals: BTreeMap<&str, Quantity> = BTreeMap::new();
     let mut any = false;
