@@ -20,6 +20,8 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+// Serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_false(value: &bool) -> bool {
     !value
 }

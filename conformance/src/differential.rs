@@ -162,7 +162,7 @@ fn essential_error(text: &str) -> String {
         "capacity \"",
     ] {
         if let Some(position) = text.find(end) {
-            return text[..position + end.len()].to_owned();
+            return text.get(..position + end.len()).unwrap_or(text).to_owned();
         }
     }
     text.to_owned()
@@ -230,7 +230,9 @@ fn reductions(value: &Value) -> Vec<Value> {
             for (position, item) in items.iter().enumerate() {
                 for reduced in reductions(item) {
                     let mut changed = items.clone();
-                    changed[position] = reduced;
+                    if let Some(item) = changed.get_mut(position) {
+                        *item = reduced;
+                    }
                     found.push(Value::Array(changed));
                 }
             }

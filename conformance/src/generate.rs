@@ -4,6 +4,9 @@
 //! constraints, counters and taints meet often. Some are not valid for the API, as objects stored before stricter
 //! validation may be.
 
+// Indexing sets and reads fields of JSON objects that are made here.
+#![allow(clippy::indexing_slicing)]
+
 use serde_json::{Map, Value, json};
 
 /// Splitmix64: small, and the same everywhere for ever.
@@ -134,6 +137,7 @@ pub fn request(seed: u64) -> Value {
     })
 }
 
+#[allow(clippy::struct_excessive_bools)]
 struct Wanted {
     admin: bool,
     alternatives: bool,

@@ -118,6 +118,8 @@ pub struct Response {
     num_allocate_one_invocations: u64,
 }
 
+// Serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_false(value: &bool) -> bool {
     !value
 }
