@@ -3,6 +3,7 @@
 //! Rules: `matchAttributeConstraint`, `distinctAttributeConstraint`, `attributeAsSet`; spec §4. Each constraint keeps
 //! what it has seen on a stack, one entry per accepted device, so that taking back the last device restores it.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
@@ -38,9 +39,25 @@ impl Set {
         if self.of != other.of {
             return None;
         }
-        let elements: Box<[i64]> =
-            self.elements.iter().copied().filter(|one| other.elements.binary_search(one).is_ok()).collect();
-        (!elements.is_empty()).then_some(Self { of: self.of, elements })
+        // Both are sorted: go through them side by side.
+        let (mut ours, mut theirs) = (self.elements.iter().peekable(), other.elements.iter().peekable());
+        let mut elements = Vec::new();
+        while let (Some(a), Some(b)) = (ours.peek(), theirs.peek()) {
+            match a.cmp(b) {
+                Ordering::Less => {
+                    ours.next();
+                },
+                Ordering::Greater => {
+                    theirs.next();
+                },
+                Ordering::Equal => {
+                    elements.push(**a);
+                    ours.next();
+                    theirs.next();
+                }
+            }
+        }
+        (!elements.is_empty()).then(|| Self { of: self.of, elements: elements.into() })
     }
 }
 

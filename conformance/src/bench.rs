@@ -1,7 +1,8 @@
 //! Times allocations, with the same output as the Go oracle's bench mode (`loopback/bench.go`).
 //!
 //! By default the inventory lives on, as it does in a controller, and each operation takes a snapshot and allocates on
-//! it. With `-cold` each operation also builds the inventory from decoded objects.
+//! it. With `-cold` each operation builds the inventory from decoded objects instead; as on the Go side, compiled
+//! expressions are kept.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,7 @@ fn measure(file: &str, budget: Duration, cold: bool) -> Result<Measurement, Stri
     let live = request.inventory();
     let mut share_ids = wire::share_ids();
     let mut once = || {
-        let snapshot = if cold { request.inventory() } else { live.snapshot() };
+        let snapshot = if cold { request.fill(live.emptied()) } else { live.snapshot() };
         snapshot.allocate(&request.node, &request.claims, Limits::NONE, &mut share_ids)
     };
     let outcome = once();

@@ -4,4 +4,5 @@
 pub mod bench;
 pub mod differential;
 pub mod generate;
+pub mod scale;
 pub mod wire;

@@ -134,7 +134,11 @@ impl Request {
 
     /// An inventory that holds everything the request says.
     pub fn inventory(&self) -> Inventory {
-        let mut inventory = Inventory::new(self.features);
+        self.fill(Inventory::new(self.features))
+    }
+
+    /// Adds everything the request says to an inventory.
+    pub fn fill(&self, mut inventory: Inventory) -> Inventory {
         for class in &self.classes {
             inventory.apply_class(class);
         }

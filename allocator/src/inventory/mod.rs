@@ -75,6 +75,12 @@ impl Inventory {
         }
     }
 
+    /// An empty inventory for the same gates that shares compiled expressions with this one.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self { programs: self.programs.clone(), shapes: self.shapes.clone(), ..Self::new(self.features) }
+    }
+
     /// The gates it was made for.
     pub fn features(&self) -> &Features {
         &self.features
