@@ -171,7 +171,10 @@ impl Quantity {
             Amount::Small { mantissa, exponent } => (*mantissa as f64, *exponent),
             Amount::Big(decimal) => (decimal.mantissa_f64(), decimal.exponent),
         };
-        if base == 0.0 || exponent == 0 { base } else { base * pow10_f64(exponent) }
+        if self.is_zero() {
+            return 0.0;
+        }
+        if exponent == 0 { base } else { base * pow10_f64(exponent) }
     }
 
     /// The sum. A zero left side takes over the right side's suffix family. `None` if the exact sum has more than

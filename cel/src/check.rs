@@ -7,7 +7,7 @@ use crate::options::CompileOptions;
 use crate::types::{self, CIDR, DEVICE, IP, Substitution, Type, list, map, optional};
 use crate::value::Value;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What the checker found out about an expression.
 pub(crate) struct Checked<'f> {
@@ -68,7 +68,7 @@ fn type_identifier(name: &str) -> Option<(&'static str, Type)> {
         "null_type" => ("null_type", Type::Null),
         "optional_type" => ("optional_type", optional(Type::Dyn)),
         "string" => ("string", Type::String),
-        "type" => ("type", Type::Type(Rc::new(Type::Dyn))),
+        "type" => ("type", Type::Meta(Arc::new(Type::Dyn))),
         "uint" => ("uint", Type::Uint),
         _ => return None,
     })
@@ -178,7 +178,7 @@ impl<'f> Checker<'_, 'f> {
         }
         let (name, of) = type_identifier(name)?;
         self.references.insert(id, Reference::Type(name));
-        Some(Type::Type(Rc::new(of)))
+        Some(Type::Meta(Arc::new(of)))
     }
 
     fn check_select(&mut self, id: NodeId, operand: NodeId, field: &str, test: bool) -> Checks {

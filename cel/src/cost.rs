@@ -61,7 +61,9 @@ const REGEX: f64 = 0.25;
 /// `uint64(math.Ceil(size * factor))`
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn part(size: f64, factor: f64) -> u64 {
-    (size * factor).ceil() as u64
+    let product = size * factor;
+    let whole = product as u64;
+    if (whole as f64) < product { whole + 1 } else { whole }
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -73,6 +75,11 @@ fn float(size: u64) -> f64 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn times(size: u64, factor: f64) -> u64 {
     (float(size) * factor) as u64
+}
+
+/// The cost of comparing two values of these sizes.
+pub(crate) fn smaller(a: u64, b: u64) -> u64 {
+    part(float(a.min(b)), STRING)
 }
 
 /// An argument as far as costs depend on it: an error counts as a value of size 1.
@@ -106,7 +113,7 @@ impl CostRule {
             Self::Second => part(float(inner_size(second)), STRING),
             Self::ResultTwice => part(float(size(result)) * 2.0, STRING),
             Self::InList => inner_size(second),
-            Self::Smaller => part(float(inner_size(first).min(inner_size(second))), STRING),
+            Self::Smaller => smaller(inner_size(first), inner_size(second)),
             Self::Equals => match first {
                 Some(
                     Value::Quantity(_)

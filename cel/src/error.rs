@@ -61,6 +61,10 @@ pub enum EvalError {
     /// optional values do not absorb it.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimitExceeded,
+    /// A place where Kubernetes' evaluator itself fails, so that nothing absorbs the error: versions and bytes as keys of maps
+    /// or looked up in constant lists, and an error in the list that is sorted or made distinct.
+    #[error("internal error: {0}")]
+    Internal(Box<str>),
     /// The device has an attribute without a value or with a malformed version, so that no expression can be
     /// evaluated for it.
     #[error("{0}")]
@@ -78,9 +82,13 @@ impl EvalError {
         Self::Other(Cow::Owned(text.into()))
     }
 
+    pub(crate) fn unhashable(type_name: &str) -> Self {
+        Self::Internal(format!("runtime error: hash of unhashable type {type_name}").into())
+    }
+
     /// Whether it ends the evaluation, whatever surrounds the place where it occurs.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::CostLimitExceeded)
+        matches!(self, Self::CostLimitExceeded | Self::Internal(_))
     }
 }
 

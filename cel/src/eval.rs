@@ -1,13 +1,13 @@
 //! The evaluator. It charges as cel-go does: for each identifier, qualifier and call when it is done, also when it failed.
 
-use crate::cost::{CostRule, LIST, MAP};
+use crate::cost::{CostRule, LIST, MAP, smaller};
 use crate::device::DeviceView;
 use crate::error::EvalError;
 use crate::library::operators::append;
 use crate::library::{Call, lists};
 use crate::map::{Entries, MapKey};
 use crate::plan::{Attribute, Base, CallNode, Fold, Key, ListNode, MapNode, Node, Qualifier};
-use crate::value::{Equality, Fuel, Map, Text, Value, device_field, int};
+use crate::value::{Equality, Fuel, Map, Text, Value, device_field, int, text_size};
 use std::sync::Arc;
 
 /// A variable of a loop.
@@ -60,6 +60,17 @@ impl<'a> Machine<'a> {
                 self.charge(4)?;
                 kind.value(self.view, *key).ok_or_else(|| EvalError::NoSuchKey(name.clone()))
             }
+            Node::Has { kind, key } => {
+                self.charge(3)?;
+                Ok(Value::Bool(kind.has(self.view, *key)))
+            }
+            Node::Known(known) => {
+                self.charge(known.cost)?;
+                match &known.result {
+                    Ok(value) => Ok(Value::of_constant(value)),
+                    Err(error) => Err(error.clone()),
+                }
+            }
             Node::Attribute(attribute) => self.eval_attribute(attribute),
             Node::And(terms) => self.eval_logic(terms, false),
             Node::Or(terms) => self.eval_logic(terms, true),
@@ -67,39 +78,40 @@ impl<'a> Machine<'a> {
             Node::Call(call) => self.eval_call(call),
             Node::Append { accu, list, cost } => self.eval_append(*accu, list, *cost),
             Node::Insert { accu, args } => self.eval_insert(*accu, args),
-            Node::List(list) => {
-                let items = self.eval_elements(list);
-                self.charge(LIST)?;
-                items.map(Value::list)
-            }
-            Node::Map(map) => {
-                let entries = self.eval_entries(map);
-                self.charge(MAP)?;
-                entries.map(|entries| Value::Map(Map::Entries(Arc::new(entries))))
-            }
-            Node::InSet { element, set } => {
-                let element = self.eval(element)?;
-                for constant in set {
-                    if element.equals(constant, &mut self.fuel)? {
-                        return Ok(Value::Bool(true));
-                    }
-                }
-                Ok(Value::Bool(false))
-            }
-            Node::OptionalOr { sides, unwrap } => {
-                let [left, right] = sides.as_ref();
-                match (self.eval(left)?, unwrap) {
-                    (Value::Optional(None), _) => self.eval(right),
-                    (Value::Optional(Some(value)), true) => Ok(value.as_ref().clone()),
-                    (value @ Value::Optional(_), false) => Ok(value),
-                    _ => Err(EvalError::NoSuchOverload),
-                }
-            }
+            Node::List(list) => self.eval_list(list),
+            Node::Map(map) => self.eval_map(map),
+            Node::InSet { element, set } => self.eval_in_set(element, set),
+            Node::OptionalOr { sides, unwrap } => self.eval_optional_or(sides, *unwrap),
             Node::Fold(fold) => self.eval_fold(fold),
         }
     }
 
+    #[inline(never)]
+    fn eval_in_set(&mut self, element: &'a Node, set: &'a [Value<'static>]) -> Evaluated<'a> {
+        let element = self.eval(element)?;
+        if let Value::Bytes(_) | Value::Semver(_) | Value::Format(_) = element {
+            return Err(EvalError::unhashable(element.type_name()));
+        }
+        for constant in set {
+            if element.equals(constant, &mut self.fuel)? {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
+    }
+
+    #[inline(never)]
+    fn eval_optional_or(&mut self, [left, right]: &'a [Node; 2], unwrap: bool) -> Evaluated<'a> {
+        match (self.eval(left)?, unwrap) {
+            (Value::Optional(None), _) => self.eval(right),
+            (Value::Optional(Some(value)), true) => Ok(value.as_ref().clone()),
+            (value @ Value::Optional(_), false) => Ok(value),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
     /// `&&` ends at the first false, `||` at the first true; otherwise the first error counts.
+    #[inline(never)]
     fn eval_logic(&mut self, terms: &'a [Node], decisive: bool) -> Evaluated<'a> {
         let mut failure = None;
         for term in terms {
@@ -124,40 +136,72 @@ impl<'a> Machine<'a> {
         }
     }
 
+    #[inline(never)]
     fn eval_equal(&mut self, [left, right]: &'a [Node; 2], negated: bool) -> Evaluated<'a> {
-        let left = self.attempt(left)?;
-        let right = self.attempt(right)?;
         let rule = if negated { CostRule::Smaller } else { CostRule::Equals };
-        let result = match (&left, &right) {
-            (Ok(left), Ok(right)) => match left.equality(right, &mut self.fuel)? {
-                Equality::Undefined if !negated => Err(EvalError::NoSuchOverload),
-                equality => Ok(Value::Bool((equality == Equality::Equal) != negated)),
-            },
-            (Err(error), _) | (_, Err(error)) => Err(error.clone()),
+        let left = match self.eval(left) {
+            Ok(left) => left,
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => {
+                let right = self.attempt(right)?;
+                let cost = rule.cost(None, right.as_ref().ok(), None, &mut self.fuel)?;
+                self.charge(cost)?;
+                return Err(error);
+            }
         };
-        let cost =
-            rule.cost(left.as_ref().ok(), right.as_ref().ok(), result.as_ref().ok(), &mut self.fuel)?;
-        self.charge(cost)?;
-        result
+        if let Node::Const(right) = right {
+            return self.compare(&left, right, rule);
+        }
+        match self.eval(right) {
+            Ok(right) => self.compare(&left, &right, rule),
+            Err(error) if error.is_final() => Err(error),
+            Err(error) => {
+                let cost = rule.cost(Some(&left), None, None, &mut self.fuel)?;
+                self.charge(cost)?;
+                Err(error)
+            }
+        }
     }
 
+    /// Whether two values are equal, or by the rule for it different.
+    fn compare(&mut self, left: &Value<'a>, right: &Value<'a>, rule: CostRule) -> Evaluated<'a> {
+        let equality = left.equality(right, &mut self.fuel)?;
+        let cost = match (left, right) {
+            (Value::Int(_) | Value::Bool(_), Value::Int(_) | Value::Bool(_)) => 1,
+            (Value::String(a), Value::String(b)) => {
+                let size = text_size(a.as_str());
+                // Equal texts have equal sizes.
+                smaller(size, if equality == Equality::Equal { size } else { text_size(b.as_str()) })
+            }
+            _ => rule.cost(Some(left), Some(right), None, &mut self.fuel)?,
+        };
+        self.charge(cost)?;
+        match (equality, rule) {
+            (equality, CostRule::Smaller) => Ok(Value::Bool(equality != Equality::Equal)),
+            (Equality::Undefined, _) => Err(EvalError::NoSuchOverload),
+            (equality, _) => Ok(Value::Bool(equality == Equality::Equal)),
+        }
+    }
+
+    #[inline(never)]
     fn eval_call(&mut self, call: &'a CallNode) -> Evaluated<'a> {
         match call.args.as_ref() {
-            [arg] => match self.attempt(arg)? {
+            [arg] => match self.eval(arg) {
                 Ok(arg) => self.finish_call(call, &[arg]),
-                Err(error) => self.fail_call(call, None, None, error),
+                Err(error) => self.fail_call(call, [None, None], error),
             },
             [left, right] => {
-                let left = self.attempt(left)?;
-                if call.stops_early
-                    && let Err(error) = left
-                {
-                    return Err(error);
-                }
-                match (left, self.attempt(right)?) {
-                    (Ok(left), Ok(right)) => self.finish_call(call, &[left, right]),
-                    (Err(error), right) => self.fail_call(call, None, right.ok(), error),
-                    (Ok(left), Err(error)) => self.fail_call(call, Some(left), None, error),
+                let left = match self.eval(left) {
+                    Ok(left) => left,
+                    Err(error) if error.is_final() || call.stops_early => return Err(error),
+                    Err(error) => {
+                        let right = self.attempt(right)?;
+                        return self.fail_call(call, [None, right.as_ref().ok()], error);
+                    }
+                };
+                match self.eval(right) {
+                    Ok(right) => self.finish_call(call, &[left, right]),
+                    Err(error) => self.fail_call(call, [Some(&left), None], error),
                 }
             }
             args => {
@@ -168,8 +212,7 @@ impl<'a> Machine<'a> {
                         // What was charged for the arguments so far is all if one is missing.
                         Err(error) if index + 1 < args.len() => return Err(error),
                         Err(error) => {
-                            let mut values = values.into_iter();
-                            return self.fail_call(call, values.next(), values.next(), error);
+                            return self.fail_call(call, [values.first(), values.get(1)], error);
                         }
                     }
                 }
@@ -203,13 +246,34 @@ impl<'a> Machine<'a> {
     fn fail_call(
         &mut self,
         call: &'a CallNode,
-        first: Option<Value<'a>>,
-        second: Option<Value<'a>>,
+        [first, second]: [Option<&Value<'a>>; 2],
         error: EvalError,
     ) -> Evaluated<'a> {
-        let cost = call.cost.cost(first.as_ref(), second.as_ref(), None, &mut self.fuel)?;
+        if error.is_final() {
+            return Err(error);
+        }
+        if let (CostRule::SelfCompare(0), None, _) | (CostRule::SelfCompare(1), _, None) =
+            (call.cost, first, second)
+        {
+            return Err(EvalError::Internal(format!("{} of: {error}", call.function).into()));
+        }
+        let cost = call.cost.cost(first, second, None, &mut self.fuel)?;
         self.charge(cost)?;
         Err(error)
+    }
+
+    #[inline(never)]
+    fn eval_list(&mut self, list: &'a ListNode) -> Evaluated<'a> {
+        let items = self.eval_elements(list);
+        self.charge(LIST)?;
+        items.map(Value::list)
+    }
+
+    #[inline(never)]
+    fn eval_map(&mut self, map: &'a MapNode) -> Evaluated<'a> {
+        let entries = self.eval_entries(map);
+        self.charge(MAP)?;
+        entries.map(|entries| Value::Map(Map::Entries(Arc::new(entries))))
     }
 
     fn eval_elements(&mut self, list: &'a ListNode) -> Result<Vec<Value<'a>>, EvalError> {
@@ -226,7 +290,7 @@ impl<'a> Machine<'a> {
                 (value, false) => items.push(value),
             }
         }
-        self.fuel.take_len(items.len())?;
+        self.fuel.take_values(items.len())?;
         Ok(items)
     }
 
@@ -250,11 +314,12 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        self.fuel.take_len(entries.len())?;
+        self.fuel.take_values(entries.len())?;
         Ok(entries)
     }
 
     /// Evaluates an attribute, and charges for it unless it is a conditional or a test.
+    #[inline(never)]
     fn eval_attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
         let value = self.resolve(attribute);
         if let Err(error) = &value
@@ -280,6 +345,10 @@ impl<'a> Machine<'a> {
                 Some((first, rest)) => (self.device_field(first)?, rest),
                 None => return Ok(Value::Map(Map::Device(self.view))),
             },
+            Base::Domain(kind, domain) => {
+                self.charge(2)?;
+                (Value::Map(Map::Domain(self.view, *kind, *domain)), attribute.qualifiers.as_slice())
+            }
             Base::Local(slot) => (self.local(*slot)?, attribute.qualifiers.as_slice()),
             Base::Computed(node) => (self.eval(node)?, attribute.qualifiers.as_slice()),
             Base::Conditional { condition, truthy, falsy } => {
@@ -440,6 +509,7 @@ impl<'a> Machine<'a> {
         Ok(value)
     }
 
+    #[inline(never)]
     fn eval_append(&mut self, accu: usize, list: &'a ListNode, cost: u64) -> Evaluated<'a> {
         let collected = self.take(accu)?;
         let elements = match self.eval_elements(list) {
@@ -463,31 +533,49 @@ impl<'a> Machine<'a> {
         result
     }
 
+    #[inline(never)]
     fn eval_insert(&mut self, accu: usize, args: &'a [Node]) -> Evaluated<'a> {
         let collected = self.take(accu)?;
+        // With a key and a value, nothing is evaluated after what failed, and the call is not charged for.
+        let stops_early = args.len() > 2;
+        if collected.is_err() && stops_early {
+            return collected;
+        }
         let mut values = Vec::with_capacity(2);
         for (index, arg) in args.iter().enumerate().skip(1) {
             let value = self.attempt(arg)?;
             if value.is_err() && index + 1 < args.len() {
                 return value;
             }
-            values.push(value?);
+            values.push(value);
         }
+        let values = match values.into_iter().collect::<Result<Vec<_>, _>>() {
+            Ok(values) => values,
+            Err(error) => {
+                self.charge(1)?;
+                return Err(collected.err().unwrap_or(error));
+            }
+        };
         let entries = match <[Value<'a>; 2]>::try_from(values) {
             Ok([key, value]) => vec![(key, value)],
-            Err(mut values) => match values.pop() {
-                Some(Value::Map(map)) => map.entries(),
-                _ => return Err(EvalError::NoSuchOverload),
-            },
+            Err(mut values) => {
+                let Some(Value::Map(map)) = values.pop() else {
+                    self.charge(1)?;
+                    return Err(collected.err().unwrap_or(EvalError::NoSuchOverload));
+                };
+                map.entries()
+            }
         };
-        let result = match collected? {
-            Value::Map(map) => lists::insert(map, entries, &mut self.fuel),
-            _ => Err(EvalError::NoSuchOverload),
+        let result = match collected {
+            Ok(Value::Map(map)) => lists::insert(map, entries, &mut self.fuel),
+            Ok(_) => Err(EvalError::NoSuchOverload),
+            Err(error) => Err(error),
         };
         self.charge(1)?;
         result
     }
 
+    #[inline(never)]
     fn eval_fold(&mut self, fold: &'a Fold) -> Evaluated<'a> {
         let range = self.eval(&fold.range)?;
         if let Some(place) = self.slots.get_mut(fold.accu) {

@@ -50,4 +50,4 @@ pub use options::{CompileOptions, Environment, Purpose};
 pub use parse::{MAX_DEPTH, MAX_LENGTH};
 pub use program::{Compiler, DerivedAttribute, Evaluation, Program};
 pub use semver::Version;
-pub use value::{Map, QuantityValue, Text, Value};
+pub use value::{Map, QuantityValue, Text, Value, VersionValue};

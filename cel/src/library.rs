@@ -52,13 +52,23 @@ impl Call<'_, '_> {
 }
 
 /// One variant of a function.
-#[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) member: bool,
     pub(crate) params: Vec<Type>,
     pub(crate) result: Type,
     /// Its own rule, if it has one.
     pub(crate) cost: Option<CostRule>,
+    /// Its own code, if it has some.
+    pub(crate) implementation: Option<Implementation>,
+}
+
+impl std::fmt::Debug for Overload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Overload")
+            .field("params", &self.params)
+            .field("result", &self.result)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A function and its variants, in the order in which the checker tries them.
@@ -87,6 +97,14 @@ impl Function {
         self
     }
 
+    /// The code of the variant added last.
+    pub(crate) fn done_by(&mut self, implementation: Implementation) -> &mut Self {
+        if let Some(overload) = self.overloads.last_mut() {
+            overload.implementation = Some(implementation);
+        }
+        self
+    }
+
     /// The rule of all variants without their own.
     pub(crate) fn all_cost(&mut self, rule: CostRule) -> &mut Self {
         self.cost = Some(rule);
@@ -94,7 +112,7 @@ impl Function {
     }
 
     fn overload(&mut self, member: bool, params: Vec<Type>, result: Type) -> &mut Self {
-        self.overloads.push(Overload { member, params, result, cost: None });
+        self.overloads.push(Overload { member, params, result, cost: None, implementation: None });
         self
     }
 }

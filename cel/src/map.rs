@@ -38,6 +38,9 @@ impl MapKey {
             Value::String(Text::Borrowed(text)) => Self::String((*text).into()),
             Value::Duration(nanos) => Self::Duration(*nanos),
             Value::Type(name) => Self::Type(name),
+            Value::Bytes(_) | Value::Semver(_) | Value::Format(_) => {
+                return Err(EvalError::unhashable(value.type_name()));
+            }
             other => return Err(EvalError::text(format!("unsupported key type: {}", other.type_name()))),
         })
     }

@@ -76,7 +76,7 @@ fn scan(source: &str) -> Result<Cow<'_, str>, CompileError> {
             }
             b'e' if is_call_of(source, index, EXISTS_ONE) => exists_one.push(index),
             b'-' if source.get(index..).is_some_and(|rest| rest.starts_with(SMALLEST)) => {
-                smallest.push(index)
+                smallest.push(index);
             }
             b'`' => index = end_of_quoted(bytes, index, true),
             b'"' | b'\'' => {
@@ -144,13 +144,19 @@ fn dismantle(root: IdedExpr) {
             ast::Expr::Select(select) => pending.push(*select.operand),
             ast::Expr::List(list) => pending.extend(list.elements),
             ast::Expr::Map(map) => {
-                map.entries.into_iter().for_each(|entry| dismantle_entry(entry, &mut pending))
+                map.entries.into_iter().for_each(|entry| dismantle_entry(entry, &mut pending));
             }
             ast::Expr::Struct(message) => {
                 message.entries.into_iter().for_each(|entry| dismantle_entry(entry, &mut pending));
             }
             ast::Expr::Comprehension(fold) => {
-                pending.extend([fold.iter_range, fold.accu_init, fold.loop_cond, fold.loop_step, fold.result])
+                pending.extend([
+                    fold.iter_range,
+                    fold.accu_init,
+                    fold.loop_cond,
+                    fold.loop_step,
+                    fold.result,
+                ]);
             }
             ast::Expr::Ident(_) | ast::Expr::Literal(_) | ast::Expr::Unspecified => {}
         }
@@ -561,5 +567,41 @@ fn literal_value(literal: &LiteralValue) -> Value<'static> {
         LiteralValue::Null => Value::Null,
         LiteralValue::String(value) => Value::text(value.inner()),
         LiteralValue::UInt(value) => Value::Uint(*value.inner()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_integer_may_be_written_in_hexadecimal() {
+        let (ast, root) = parse("-0x8000000000000000").unwrap();
+        assert!(matches!(ast.get(root), Expr::Literal(Value::Int(i64::MIN))));
+        assert_eq!(scan(r#""-0x8000000000000000""#), Ok(Cow::Borrowed(r#""-0x8000000000000000""#)));
+    }
+
+    #[test]
+    fn exists_one_has_two_variables() {
+        let macro_of = |source: &str| {
+            let (ast, root) = parse(source).unwrap();
+            matches!(ast.get(root), Expr::Comprehension(_))
+        };
+        assert!(macro_of("[1].existsOne(i, v, v > 0)"));
+        assert!(macro_of("[1].exists_one(v, v > 0)"));
+        assert!(!macro_of("[1].existsOne(v, v > 0)"));
+    }
+
+    #[test]
+    fn brackets_in_texts_and_comments_are_no_nesting() {
+        let brackets = "(".repeat(400);
+        for source in [
+            format!("'{brackets}' == \"{brackets}\""),
+            format!("r'{brackets}\\' == '''{brackets}' \\''' '''"),
+            format!("true // {brackets}"),
+        ] {
+            assert!(scan(&source).is_ok(), "{source}");
+        }
+        assert!(matches!(parse(&brackets), Err(CompileError::TooDeep { .. })));
     }
 }

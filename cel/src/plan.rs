@@ -9,6 +9,7 @@ use crate::error::{CompileError, EvalError};
 use crate::library::{Call, Implementation};
 use crate::map::{Entries, MapKey};
 use crate::regexes::Pattern;
+use crate::types::Type;
 use crate::value::{Fuel, Kind, Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,13 @@ pub(crate) enum Node {
         key: KeyId,
         name: Box<str>,
     },
+    /// `has(device.attributes["domain"].name)`
+    Has {
+        kind: Kind,
+        key: KeyId,
+    },
+    /// A call with constant arguments, which is charged for each time.
+    Known(Box<Known>),
     And(Box<[Node]>),
     Or(Box<[Node]>),
     /// `==`, or `!=`
@@ -60,6 +68,13 @@ pub(crate) enum Node {
     Fold(Box<Fold>),
 }
 
+/// The outcome of a call and its cost.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) result: Result<Value<'static>, EvalError>,
+    pub(crate) cost: u64,
+}
+
 /// A value with qualifiers: `base.field[index]`.
 #[derive(Debug)]
 pub(crate) struct Attribute {
@@ -73,9 +88,15 @@ pub(crate) struct Attribute {
 #[derive(Debug)]
 pub(crate) enum Base {
     Device,
+    /// `device.attributes["domain"]`, which is charged as two qualifiers.
+    Domain(Kind, NameId),
     Local(usize),
     Computed(Node),
-    Conditional { condition: Node, truthy: Node, falsy: Node },
+    Conditional {
+        condition: Node,
+        truthy: Node,
+        falsy: Node,
+    },
 }
 
 #[derive(Debug)]
@@ -175,7 +196,7 @@ impl Planner<'_> {
     fn plan(&mut self, id: NodeId) -> Planned {
         let ast = self.ast;
         if let Some(reference) = self.checked.reference(id) {
-            return self.plan_reference(reference);
+            return self.plan_reference(id, reference);
         }
         match ast.get(id) {
             Expr::Literal(value) => Ok(Node::Const(value.clone())),
@@ -183,7 +204,7 @@ impl Planner<'_> {
             Expr::Select { operand, field, test } => {
                 let operand = self.plan(*operand)?;
                 let key = self.const_key(Value::text(field.as_str()));
-                Ok(self.qualify(operand, Qualifier { key, optional: false, test: *test }))
+                Ok(qualify(operand, Qualifier { key, optional: false, test: *test }))
             }
             Expr::Call { function, target, args } => self.plan_call(id, function, *target, args),
             Expr::List(elements) => {
@@ -191,7 +212,7 @@ impl Planner<'_> {
                     .iter()
                     .map(|element| Ok((self.plan(element.value)?, element.optional)))
                     .collect::<Result<Box<[_]>, CompileError>>()?;
-                const_list(ListNode { elements })
+                Ok(const_list(ListNode { elements }))
             }
             Expr::Map(entries) => {
                 let entries = entries
@@ -204,10 +225,14 @@ impl Planner<'_> {
         }
     }
 
-    fn plan_reference(&mut self, reference: &Reference) -> Planned {
+    fn plan_reference(&mut self, id: NodeId, reference: &Reference) -> Planned {
         let base = match reference {
             Reference::Device => Base::Device,
             Reference::Type(name) => return Ok(Node::Const(Value::Type(name))),
+            // Kubernetes takes such a variable for the name of a type.
+            Reference::Local(name) if matches!(self.checked.type_of(id), Type::Meta(_)) => {
+                return Err(CompileError::Constant(format!("reference to undefined type: {name}")));
+            }
             Reference::Local(name) => match self.scopes.get(name).and_then(|slots| slots.last()) {
                 Some(slot) => Base::Local(*slot),
                 None => return Err(CompileError::Check(format!("ERROR: undeclared reference to '{name}'"))),
@@ -222,17 +247,6 @@ impl Planner<'_> {
             _ => None,
         };
         Key::Const { value, name }
-    }
-
-    /// Adds a qualifier to a node, which becomes the start of an attribute if it is none.
-    fn qualify(&mut self, node: Node, qualifier: Qualifier) -> Node {
-        let mut attribute = match node {
-            Node::Attribute(attribute) if !attribute.test => attribute,
-            other => Box::new(Attribute { base: Base::Computed(other), qualifiers: Vec::new(), test: false }),
-        };
-        attribute.test = qualifier.test;
-        attribute.qualifiers.push(qualifier);
-        Node::Attribute(attribute)
     }
 
     fn plan_call(&mut self, id: NodeId, name: &str, target: Option<NodeId>, args: &[NodeId]) -> Planned {
@@ -281,7 +295,7 @@ impl Planner<'_> {
             }
             computed => Key::Computed(computed),
         };
-        Ok(self.qualify(operand, Qualifier { key, optional, test: false }))
+        Ok(qualify(operand, Qualifier { key, optional, test: false }))
     }
 
     fn declare(&mut self, name: &str) -> usize {
@@ -313,6 +327,17 @@ impl Planner<'_> {
         self.forget(&fold.accu);
         Ok(Node::Fold(Box::new(Fold { range, var, var2, accu, init, condition, step, result })))
     }
+}
+
+/// Adds a qualifier to a node, which becomes the start of an attribute if it is none.
+fn qualify(node: Node, qualifier: Qualifier) -> Node {
+    let mut attribute = match node {
+        Node::Attribute(attribute) if !attribute.test => attribute,
+        other => Box::new(Attribute { base: Base::Computed(other), qualifiers: Vec::new(), test: false }),
+    };
+    attribute.test = qualifier.test;
+    attribute.qualifiers.push(qualifier);
+    Node::Attribute(attribute)
 }
 
 /// Arguments: mostly two.
@@ -348,7 +373,8 @@ fn specialise(node: &mut Node, interner: &mut Interner) {
     match node {
         Node::Attribute(attribute) => {
             match &mut attribute.base {
-                Base::Device | Base::Local(_) => {}
+                Base::Device => start_at_domain(attribute, interner),
+                Base::Domain(..) | Base::Local(_) => {}
                 Base::Computed(inner) => specialise(inner, interner),
                 Base::Conditional { condition, truthy, falsy } => {
                     specialise(condition, interner);
@@ -390,49 +416,65 @@ fn specialise(node: &mut Node, interner: &mut Interner) {
         Node::InSet { element, .. } => specialise(element, interner),
         Node::Fold(fold) => {
             let Fold { range, init, condition, step, result, .. } = fold.as_mut();
-            [range, init, condition, step, result].into_iter().for_each(|node| specialise(node, interner));
+            for node in [range, init, condition, step, result] {
+                specialise(node, interner);
+            }
         }
-        Node::Const(_) | Node::Driver | Node::Lookup { .. } => {}
+        Node::Const(_) | Node::Driver | Node::Lookup { .. } | Node::Has { .. } | Node::Known(_) => {}
+    }
+}
+
+/// Replaces the first two qualifiers of `device.attributes["domain"]` by their meaning.
+fn start_at_domain(attribute: &mut Attribute, interner: &mut Interner) {
+    let [field, domain, ..] = attribute.qualifiers.as_slice() else { return };
+    let (Some(field), Some(domain)) = (field.plain_text(), domain.plain_text()) else { return };
+    let kind = match field {
+        "attributes" => Kind::Attributes,
+        "capacity" => Kind::Capacity,
+        _ => return,
+    };
+    attribute.base = Base::Domain(kind, interner.name(domain));
+    attribute.qualifiers.drain(..2);
+}
+
+impl Qualifier {
+    /// The text of a constant that has to be present.
+    fn plain_text(&self) -> Option<&str> {
+        match self {
+            Self { key: Key::Const { value: Value::String(text), .. }, optional: false, test: false } => {
+                Some(text.as_str())
+            }
+            _ => None,
+        }
     }
 }
 
 /// The one-step form of an attribute, if it has one.
 fn special(attribute: &Attribute, interner: &mut Interner) -> Option<Node> {
-    if attribute.test || !matches!(attribute.base, Base::Device) {
-        return None;
-    }
-    let texts: Vec<&str> = attribute
-        .qualifiers
-        .iter()
-        .map(|qualifier| match qualifier {
-            Qualifier {
-                key: Key::Const { value: Value::String(text), .. },
-                optional: false,
-                test: false,
-            } => Some(text.as_str()),
-            _ => None,
-        })
-        .collect::<Option<_>>()?;
-    match texts.as_slice() {
-        ["driver"] => Some(Node::Driver),
-        [field @ ("attributes" | "capacity"), domain, name] => {
-            let kind = if *field == "attributes" { Kind::Attributes } else { Kind::Capacity };
-            let (domain, id) = (interner.name(domain), interner.name(name));
-            Some(Node::Lookup { kind, key: interner.key(domain, id), name: (*name).into() })
+    match (&attribute.base, attribute.qualifiers.as_slice()) {
+        (Base::Device, [field]) if field.plain_text() == Some("driver") => Some(Node::Driver),
+        (Base::Domain(kind, domain), [name]) if !name.optional => {
+            let Key::Const { value: Value::String(text), name: Some(id) } = &name.key else { return None };
+            let (kind, key) = (*kind, interner.key(*domain, *id));
+            Some(if name.test {
+                Node::Has { kind, key }
+            } else {
+                Node::Lookup { kind, key, name: text.as_str().into() }
+            })
         }
         _ => None,
     }
 }
 
-fn const_list(list: ListNode) -> Planned {
+fn const_list(list: ListNode) -> Node {
     let mut values = Vec::new();
     for (element, optional) in &list.elements {
         match element {
             Node::Const(value) if !optional => values.push(value.clone()),
-            _ => return Ok(Node::List(Box::new(list))),
+            _ => return Node::List(Box::new(list)),
         }
     }
-    Ok(Node::Const(Value::list(values)))
+    Node::Const(Value::list(values))
 }
 
 fn const_map(map: MapNode) -> Planned {
@@ -495,6 +537,7 @@ fn plan_function(resolution: &Resolution<'_>, args: Box<[Node]>) -> Planned {
         [index] => function.overloads.get(*index),
         _ => None,
     };
+    let implementation = only.and_then(|overload| overload.implementation).unwrap_or(function.implementation);
     let cost = only.and_then(|overload| overload.cost).or(function.cost).unwrap_or(CostRule::One);
     let dispatched = only.is_none() && function.overloads.len() > 1 && !SINGLE.contains(&function.name);
     let pattern = match (function.name, &*args) {
@@ -510,17 +553,47 @@ fn plan_function(resolution: &Resolution<'_>, args: Box<[Node]>) -> Planned {
             pattern: None,
             fuel: &mut Fuel::new(),
         };
-        let converted = (function.implementation)(&mut call).map_err(|error| constant_error(&error))?;
+        let converted = implementation(&mut call).map_err(|error| constant_error(&error))?;
         return Ok(Node::Const(converted));
+    }
+    if let Some(known) = precompute(function.name, implementation, cost, &args) {
+        return Ok(Node::Known(Box::new(known)));
     }
     Ok(Node::Call(Box::new(CallNode {
         function: function.name,
-        implementation: function.implementation,
+        implementation,
         stops_early: args.len() > 2 || dispatched || function.name == "format" || pattern.is_some(),
         args,
         cost,
         pattern,
     })))
+}
+
+/// Functions that only read a text: with a constant one the outcome is computed beforehand.
+const PARSERS: [&str; 10] =
+    ["cidr", "ip", "isCIDR", "isIP", "isQuantity", "isSemver", "isURL", "quantity", "semver", "url"];
+
+/// The outcome of a call, if it is always the same and cheap to compute.
+fn precompute(
+    name: &'static str,
+    implementation: Implementation,
+    rule: CostRule,
+    args: &[Node],
+) -> Option<Known> {
+    if !PARSERS.contains(&name) {
+        return None;
+    }
+    let args: Vec<Value<'static>> = args
+        .iter()
+        .map(|arg| match arg {
+            Node::Const(value) => Some(value.clone()),
+            _ => None,
+        })
+        .collect::<Option<_>>()?;
+    let mut fuel = Fuel::new();
+    let result = implementation(&mut Call { function: name, args: &args, pattern: None, fuel: &mut fuel });
+    let cost = rule.cost(args.first(), args.get(1), result.as_ref().ok(), &mut fuel).ok()?;
+    Some(Known { result, cost })
 }
 
 /// Lets a loop's step add to the accumulator where it is, instead of copying it each time.

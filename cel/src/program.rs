@@ -166,7 +166,7 @@ impl DerivedAttribute {
             Value::Int(value) => Ok(Self::Int(value)),
             Value::String(text) => Ok(Self::String(text.as_str().to_owned())),
             Value::Type(name) => Ok(Self::String(name.to_owned())),
-            Value::Semver(version) => Ok(Self::Version(version.to_string())),
+            Value::Semver(version) => Ok(Self::Version(version.get().to_string())),
             Value::Optional(Some(value)) if !matches!(*value, Value::List(_)) => {
                 Self::new(value.as_ref().clone())
             }
@@ -178,37 +178,62 @@ impl DerivedAttribute {
     }
 
     fn list(items: &[Value<'_>]) -> Result<Self, EvalError> {
-        let all = match items.first() {
+        let mut elements = Vec::with_capacity(items.len());
+        for item in items {
+            elements.push(Self::new(item.clone())?);
+        }
+        let all = match elements.first() {
             None => Some(Self::Strings(Vec::new())),
-            Some(Value::Bool(_)) => collect(items, |item| match item {
-                Value::Bool(value) => Some(*value),
+            Some(Self::Bool(_)) => collect(elements, |element| match element {
+                Self::Bool(value) => Some(value),
                 _ => None,
             })
             .map(Self::Bools),
-            Some(Value::Int(_)) => collect(items, |item| match item {
-                Value::Int(value) => Some(*value),
+            Some(Self::Int(_)) => collect(elements, |element| match element {
+                Self::Int(value) => Some(value),
                 _ => None,
             })
             .map(Self::Ints),
-            Some(Value::String(_)) => collect(items, |item| match item {
-                Value::String(text) => Some(text.as_str().to_owned()),
+            Some(Self::String(_)) => collect(elements, |element| match element {
+                Self::String(value) => Some(value),
                 _ => None,
             })
             .map(Self::Strings),
-            Some(Value::Semver(_)) => collect(items, |item| match item {
-                Value::Semver(version) => Some(version.to_string()),
+            Some(Self::Version(_)) => collect(elements, |element| match element {
+                Self::Version(value) => Some(value),
                 _ => None,
             })
             .map(Self::Versions),
-            Some(other) => {
-                let problem = format!("unsupported list element type: {}", other.type_name());
-                return Err(EvalError::Result(problem.into()));
-            }
+            Some(_) => None,
         };
-        all.ok_or_else(|| EvalError::Result("list elements must have the same type".into()))
+        all.ok_or_else(|| EvalError::Result("list elements must be scalars of the same type".into()))
     }
 }
 
-fn collect<T>(items: &[Value<'_>], get: impl Fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
-    items.iter().map(get).collect()
+fn collect<T>(
+    elements: Vec<DerivedAttribute>,
+    get: impl Fn(DerivedAttribute) -> Option<T>,
+) -> Option<Vec<T>> {
+    elements.into_iter().map(get).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn values_are_small() {
+        assert!(size_of::<Result<Value<'_>, EvalError>>() <= 32);
+    }
+
+    #[test]
+    fn everything_can_be_shared_between_threads() {
+        fn shareable<T: Send + Sync>() {}
+        shareable::<Compiler>();
+        shareable::<Program>();
+        shareable::<Interner>();
+        shareable::<Device>();
+        shareable::<EvalError>();
+    }
 }

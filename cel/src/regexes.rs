@@ -20,6 +20,8 @@ const SIZE_LIMIT: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
+    /// How much slower than the simplest one it may be at worst.
+    weight: usize,
 }
 
 impl Pattern {
@@ -30,14 +32,20 @@ impl Pattern {
 
     /// Compiles a pattern that may not be larger than `limit` bytes.
     pub(crate) fn with_limit(source: &str, limit: usize) -> Result<Self, String> {
-        let translated = Translator::new(source).translate()?;
+        let (translated, repetitions) = Translator::new(source).translate()?;
         let regex = RegexBuilder::new(&translated)
             .size_limit(limit)
             .dfa_size_limit(limit)
             .nest_limit(4 * MAX_GROUPS)
             .build()
             .map_err(|error| format!("error parsing regexp: {error}"))?;
-        Ok(Self { regex })
+        let repetitions = usize::try_from(repetitions).unwrap_or(usize::MAX);
+        Ok(Self { regex, weight: 1 + source.len().saturating_mul(repetitions) / 64 })
+    }
+
+    /// Steps that a search in the text may take.
+    pub(crate) fn steps(&self, text: &str) -> u64 {
+        crate::value::len(text.len().saturating_mul(self.weight) / 16)
     }
 
     pub(crate) fn is_match(&self, text: &str) -> bool {
@@ -59,6 +67,12 @@ const DIGITS: &str = "0-9";
 const WORD: &str = "0-9A-Za-z_";
 const SPACE: &str = "\\t\\n\\x0C\\r ";
 
+/// Names of classes in brackets.
+const POSIX_NAMES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
+];
+
 struct Translator<'s> {
     chars: Peekable<Chars<'s>>,
     out: String,
@@ -77,10 +91,10 @@ impl<'s> Translator<'s> {
         Self { chars: source.chars().peekable(), out: String::new(), groups: 0 }
     }
 
-    fn translate(mut self) -> Result<String, String> {
-        self.alternation()?;
+    fn translate(mut self) -> Result<(String, u32), String> {
+        let repetitions = self.alternation()?;
         match self.chars.next() {
-            None => Ok(self.out),
+            None => Ok((self.out, repetitions)),
             Some(_) => refuse("unexpected )"),
         }
     }
@@ -129,38 +143,21 @@ impl<'s> Translator<'s> {
                     self.lazy();
                     repeats = true;
                 }
-                '{' => match self.repetition() {
-                    Some((least, greatest)) => {
-                        let Some(inner) = atom else {
-                            return refuse("missing argument to repetition operator");
-                        };
+                '{' => {
+                    if let Some(times) = self.repetition() {
                         if repeated {
                             return refuse("invalid nested repetition operator");
                         }
-                        let times = greatest.unwrap_or(least);
-                        if greatest.is_some_and(|greatest| greatest < least) || least.max(times) > MAX_REPEAT
-                        {
-                            return refuse("invalid repeat count");
-                        }
-                        let together = inner.saturating_mul(times.max(1));
-                        if together > MAX_REPEAT {
-                            return refuse("invalid repeat count");
-                        }
+                        let together = self.repeat(atom, times)?;
                         most = most.max(together);
                         atom = Some(together);
-                        let _ = match greatest {
-                            Some(greatest) => write!(self.out, "{{{least},{greatest}}}"),
-                            None => write!(self.out, "{{{least},}}"),
-                        };
-                        self.lazy();
                         repeats = true;
-                    }
-                    None => {
+                    } else {
                         self.chars.next();
                         self.literal('{');
                         atom = Some(1);
                     }
-                },
+                }
                 _ => {
                     if let Some(inner) = self.atom()? {
                         most = most.max(inner);
@@ -174,6 +171,22 @@ impl<'s> Translator<'s> {
             repeated = repeats;
         }
         Ok(most)
+    }
+
+    /// Writes a repetition in braces, and returns the most repetitions together with those within.
+    fn repeat(&mut self, atom: Atom, (least, greatest): (u32, Option<u32>)) -> Result<u32, String> {
+        let Some(inner) = atom else { return refuse("missing argument to repetition operator") };
+        let times = greatest.unwrap_or(least);
+        let together = inner.saturating_mul(times.max(1));
+        if times < least || least.max(times) > MAX_REPEAT || together > MAX_REPEAT {
+            return refuse("invalid repeat count");
+        }
+        let _ = match greatest {
+            Some(greatest) => write!(self.out, "{{{least},{greatest}}}"),
+            None => write!(self.out, "{{{least},}}"),
+        };
+        self.lazy();
+        Ok(together)
     }
 
     fn lazy(&mut self) {
@@ -325,7 +338,7 @@ impl<'s> Translator<'s> {
                 match self.chars.next() {
                     Some('}') => break,
                     Some(c) if c.is_ascii_alphanumeric() || c == '_' || (c == '^' && name.is_empty()) => {
-                        name.push(c)
+                        name.push(c);
                     }
                     _ => return refuse("invalid character class range"),
                 }
@@ -463,11 +476,7 @@ impl<'s> Translator<'s> {
         }
         let rest: String = ahead.collect();
         let Some((name, _)) = rest.split_once(":]") else { return Ok(false) };
-        const NAMES: [&str; 14] = [
-            "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
-            "space", "upper", "word", "xdigit",
-        ];
-        if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        if !POSIX_NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
             return refuse("invalid character class range");
         }
         let name = format!("[:{name}:]");
@@ -499,4 +508,76 @@ fn number(chars: &mut Peekable<Chars<'_>>) -> Option<u32> {
         return Some(u32::MAX);
     }
     digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        Pattern::new(pattern).unwrap().is_match(text)
+    }
+
+    #[test]
+    fn perl_classes_know_only_ascii() {
+        assert!(matches(r"^\d\w\s$", "3_\t"));
+        assert!(!matches(r"\d", "\u{661}"));
+        assert!(!matches(r"\w", "\u{e9}"));
+        assert!(matches(r"^[\D]$", "\u{661}"));
+        assert!(matches(r"^[^\W]$", "x"));
+        assert!(!matches(r"\s", "\u{b}"));
+    }
+
+    #[test]
+    fn what_only_go_knows_is_translated() {
+        assert!(matches(r"^\Qa.b\E$", "a.b"));
+        assert!(!matches(r"^\Qa.b\E$", "axb"));
+        assert!(matches(r"^\101\x42\x{43}$", "ABC"));
+        assert!(matches("^a{,2}$", "a{,2}"));
+        assert!(matches("^{$", "{"));
+        assert!(matches("^[a&&b]$", "&"));
+        assert!(matches(r"^\<$", "<"));
+        assert!(matches("^[]a]$", "]"));
+        assert!(matches("^[[:^alpha:]-]$", "-"));
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        for pattern in [
+            "a**",
+            "a*+",
+            "a{2}{3}",
+            "*",
+            "(",
+            ")",
+            "[",
+            "[b-a]",
+            "[[:nope:]]",
+            r"\u0041",
+            r"\Z",
+            r"\C",
+            r"\1",
+            "(?x)a",
+            "(?a)b",
+            "(?=a)",
+            "a{1001}",
+            "(a{100}){100}",
+            r"\x{110000}",
+            "\\",
+            "(?P<>a)",
+            "a|*",
+            "(?i",
+        ] {
+            assert!(Pattern::new(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn all_matches_are_found_without_overlap() {
+        let found = |pattern, text, limit| Pattern::new(pattern).unwrap().find_all(text, limit);
+        assert_eq!(found("[0-9]+", "fan-12 temp-345", 9), ["12", "345"]);
+        assert_eq!(found("[0-9]+", "fan-12 temp-345", 1), ["12"]);
+        assert_eq!(found("", "ab", 9), ["", "", ""]);
+        assert_eq!(found("é?", "éa", 9), ["é", ""], "nothing right behind a match is none");
+    }
 }

@@ -172,3 +172,75 @@ impl fmt::Display for Version {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text).unwrap()
+    }
+
+    #[test]
+    fn precedence_is_that_of_semver() {
+        let ordered = [
+            "0.0.0-alpha",
+            "0.0.0",
+            "1.0.0-1",
+            "1.0.0-2",
+            "1.0.0-10",
+            "1.0.0-A",
+            "1.0.0-alpha",
+            "1.0.0-alpha.1",
+            "1.0.0-alpha.beta",
+            "1.0.0-rc10",
+            "1.0.0-rc2",
+            "1.0.0",
+            "2.9.99",
+            "2.10.0",
+            "18446744073709551615.0.0",
+        ];
+        for pair in ordered.windows(2) {
+            assert!(version(pair[0]) < version(pair[1]), "{pair:?}");
+        }
+        assert_eq!(version("1.0.0+a"), version("1.0.0+b"));
+    }
+
+    #[test]
+    fn text_is_kept_and_nonsense_refused() {
+        for text in ["1.2.3", "1.2.3-rc.1", "1.2.3--x.-+b.01", "0.0.0+0"] {
+            assert_eq!(version(text).to_string(), text);
+        }
+        for text in [
+            "",
+            "1",
+            "1.2",
+            "v1.2.3",
+            "1.02.3",
+            "1.2.3-",
+            "1.2.3+",
+            "1.2.3-01",
+            "1.2.3-a..b",
+            "1.2.3-é",
+            "1.2.-3",
+        ] {
+            assert!(Version::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn normalising_fills_and_strips() {
+        for (text, normal) in [
+            ("v1", "1.0.0"),
+            ("01.002.0003", "1.2.3"),
+            ("1.2.00-rc1", "1.2.0-rc1"),
+            ("00.0.00", "0.0.0"),
+            ("v01.2", "1.2.0"),
+        ] {
+            assert_eq!(Version::parse_normalised(text).unwrap().to_string(), normal, "{text}");
+        }
+        for text in ["", "v", "V1.2.3", "vv1", "1.2-rc1", "1..3", "1.2.3.4", "1.2.0x"] {
+            assert!(Version::parse_normalised(text).is_err(), "{text}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A type at compile time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub(crate) enum Type {
     Bytes,
     Duration,
     Timestamp,
-    List(Rc<Type>),
-    Map(Rc<Type>, Rc<Type>),
-    Optional(Rc<Type>),
+    List(Arc<Type>),
+    Map(Arc<Type>, Arc<Type>),
+    Optional(Arc<Type>),
     /// `net.IP` and `net.CIDR`
     Opaque(&'static str),
     /// `kubernetes.Quantity` and so on
     Object(&'static str),
     /// The type of a type.
-    Type(Rc<Type>),
+    Meta(Arc<Type>),
     /// A variable of the unification.
     Param(Param),
 }
@@ -49,15 +49,15 @@ pub(crate) const IP: Type = Type::Opaque("net.IP");
 pub(crate) const CIDR: Type = Type::Opaque("net.CIDR");
 
 pub(crate) fn list(element: Type) -> Type {
-    Type::List(Rc::new(element))
+    Type::List(Arc::new(element))
 }
 
 pub(crate) fn map(key: Type, value: Type) -> Type {
-    Type::Map(Rc::new(key), Rc::new(value))
+    Type::Map(Arc::new(key), Arc::new(value))
 }
 
 pub(crate) fn optional(value: Type) -> Type {
-    Type::Optional(Rc::new(value))
+    Type::Optional(Arc::new(value))
 }
 
 pub(crate) fn param(name: &'static str) -> Type {
@@ -71,7 +71,7 @@ impl Type {
 
     fn params(&self) -> Vec<&Type> {
         match self {
-            Self::List(element) | Self::Optional(element) | Self::Type(element) => vec![element],
+            Self::List(element) | Self::Optional(element) | Self::Meta(element) => vec![element],
             Self::Map(key, value) => vec![key, value],
             _ => Vec::new(),
         }
@@ -83,7 +83,7 @@ impl Type {
             Self::Param(Param::Declared(name)) => Self::Param(Param::Fresh(fresh(name))),
             Self::List(element) => list(element.instantiate(fresh)),
             Self::Optional(value) => optional(value.instantiate(fresh)),
-            Self::Type(of) => Self::Type(Rc::new(of.instantiate(fresh))),
+            Self::Meta(of) => Self::Meta(Arc::new(of.instantiate(fresh))),
             Self::Map(key, value) => map(key.instantiate(fresh), value.instantiate(fresh)),
             _ => self.clone(),
         }
@@ -108,7 +108,7 @@ impl fmt::Display for Type {
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Optional(value) => write!(f, "optional_type({value})"),
             Self::Opaque(name) | Self::Object(name) => f.write_str(name),
-            Self::Type(of) => write!(f, "type({of})"),
+            Self::Meta(of) => write!(f, "type({of})"),
         }
     }
 }
@@ -200,7 +200,7 @@ impl Substitution {
                     | Type::Duration
                     | Type::Timestamp
             ),
-            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Meta(_), Type::Meta(_)) => true,
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
             (Type::Map(key_a, value_a), Type::Map(key_b, value_b)) => {
                 self.unify(key_a, key_b) && self.unify(value_a, value_b)
@@ -250,7 +250,7 @@ impl Substitution {
             Type::Param(param) => self.find(param),
             Type::List(element) => return list(self.apply(element, to_dyn)),
             Type::Optional(value) => return optional(self.apply(value, to_dyn)),
-            Type::Type(of) => return Type::Type(Rc::new(self.apply(of, to_dyn))),
+            Type::Meta(of) => return Type::Meta(Arc::new(self.apply(of, to_dyn))),
             Type::Map(key, value) => return map(self.apply(key, to_dyn), self.apply(value, to_dyn)),
             other => return other.clone(),
         };
@@ -281,7 +281,37 @@ fn equal_or_less_specific(a: &Type, b: &Type) -> bool {
         (Type::Map(key_a, value_a), Type::Map(key_b, value_b)) => {
             equal_or_less_specific(key_a, key_b) && equal_or_less_specific(value_a, value_b)
         }
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh(number: usize) -> Type {
+        Type::Param(Param::Fresh(number))
+    }
+
+    #[test]
+    fn variables_take_the_more_general_type() {
+        let mut substitution = Substitution::default();
+        assert!(substitution.assign(&list(Type::Int), &list(fresh(0))));
+        assert!(substitution.assign(&Type::Dyn, &fresh(0)));
+        assert_eq!(substitution.apply(&fresh(0), false), Type::Dyn);
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_trace() {
+        let mut substitution = Substitution::default();
+        assert!(!substitution.assign_all(&[Type::Int, Type::Int], &[fresh(0), Type::String]));
+        assert_eq!(substitution.apply(&fresh(0), false), fresh(0));
+    }
+
+    #[test]
+    fn no_type_contains_itself() {
+        let mut substitution = Substitution::default();
+        assert!(!substitution.assign(&fresh(0), &list(fresh(0))));
     }
 }

@@ -8,7 +8,6 @@ use crate::library::format::{Part, parse};
 use crate::library::time::{Timestamp, parse_duration};
 use crate::regexes::Pattern;
 use crate::types::Type;
-use crate::value::Value;
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, CompileError> {
     Err(CompileError::Check(format!("ERROR: <input>: {}", text.into())))
@@ -132,7 +131,6 @@ impl Validator<'_> {
                 self.check_clause(clause, entry.key)?;
                 self.check_clause(clause, entry.value)
             }),
-            Expr::Literal(Value::Null) => Ok(()),
             _ => Ok(()),
         }
     }

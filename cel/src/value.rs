@@ -48,7 +48,7 @@ pub enum Value<'a> {
     /// `kubernetes.Quantity`
     Quantity(QuantityValue<'a>),
     /// `kubernetes.Semver`
-    Semver(Arc<Version>),
+    Semver(VersionValue<'a>),
     /// `net.IP`
     Ip(IpAddr),
     /// `net.CIDR`
@@ -100,6 +100,25 @@ impl QuantityValue<'_> {
     }
 }
 
+/// A version, borrowed from the device or the program, or computed.
+#[derive(Clone, Debug)]
+pub enum VersionValue<'a> {
+    /// Part of the device or of the program.
+    Borrowed(&'a Version),
+    /// Parsed.
+    Owned(Arc<Version>),
+}
+
+impl VersionValue<'_> {
+    /// The version.
+    pub fn get(&self) -> &Version {
+        match self {
+            Self::Borrowed(version) => version,
+            Self::Owned(version) => version,
+        }
+    }
+}
+
 /// Which of the device's two kinds of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -136,34 +155,51 @@ impl From<bool> for Equality {
     }
 }
 
-/// Counts the elements that operations on whole values touch, so that a single cheap call can't take unbounded time.
+/// Bounds the time and the memory of an evaluation where costs do not: the cost of a call is only charged when it is done, and
+/// some calls cost next to nothing whatever they are given.
 #[derive(Debug)]
 pub(crate) struct Fuel {
-    left: u64,
+    /// Steps that are left, some nanoseconds each.
+    steps: u64,
+    /// Values that may still be made, some 32 bytes each.
+    values: u64,
     /// The last pattern that was not constant, with its source.
     pattern: Option<(Box<str>, Arc<Pattern>)>,
 }
 
-/// More than any evaluation touches that stays within the cost limit on values of sensible size.
-const FUEL: u64 = 4_000_000;
-
-/// What it takes to compile a pattern of up to this size.
-const PATTERN: u64 = 20_000;
+/// Steps of one evaluation; what stays within the cost limit on values of sensible size needs far fewer.
+const STEPS: u64 = 16_000_000;
+/// Values that one evaluation can make: 64 MiB.
+const VALUES: u64 = 2_000_000;
+/// Steps for the compilation of a pattern of up to this size.
+const PATTERN: u64 = 80_000;
 const PATTERN_SIZE: usize = 1 << 20;
 
 impl Fuel {
     pub(crate) fn new() -> Self {
-        Self { left: FUEL, pattern: None }
+        Self { steps: STEPS, values: VALUES, pattern: None }
     }
 
-    /// Takes `amount`.
-    pub(crate) fn take(&mut self, amount: u64) -> Result<(), EvalError> {
-        self.left = self.left.checked_sub(amount).ok_or(EvalError::CostLimitExceeded)?;
+    /// Takes steps.
+    pub(crate) fn take(&mut self, steps: u64) -> Result<(), EvalError> {
+        self.steps = self.steps.checked_sub(steps).ok_or(EvalError::CostLimitExceeded)?;
         Ok(())
     }
 
-    /// Takes what it costs to copy or search `bytes` of text.
+    /// Takes a step for each of so many elements.
+    pub(crate) fn take_len(&mut self, elements: usize) -> Result<(), EvalError> {
+        self.take(len(elements))
+    }
+
+    /// Takes what it costs to make so many values.
+    pub(crate) fn take_values(&mut self, values: usize) -> Result<(), EvalError> {
+        self.values = self.values.checked_sub(len(values)).ok_or(EvalError::CostLimitExceeded)?;
+        self.take(len(values))
+    }
+
+    /// Takes what it costs to copy or search so many bytes of text.
     pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<(), EvalError> {
+        self.values = self.values.checked_sub(len(bytes) / 32).ok_or(EvalError::CostLimitExceeded)?;
         self.take(len(bytes) / 16 + 1)
     }
 
@@ -179,16 +215,16 @@ impl Fuel {
         self.pattern = Some((source.into(), Arc::clone(&pattern)));
         Ok(pattern)
     }
-
-    /// Takes `amount` for memory that is about to be filled.
-    pub(crate) fn take_len(&mut self, amount: usize) -> Result<(), EvalError> {
-        self.take(len(amount))
-    }
 }
 
 /// A length as CEL counts it.
 pub(crate) fn len(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// The code points of a text.
+pub(crate) fn text_size(text: &str) -> u64 {
+    len(if text.is_ascii() { text.len() } else { text.chars().count() })
 }
 
 /// A length or index as CEL's `int`.
@@ -220,6 +256,10 @@ impl<'a> Value<'a> {
     pub(crate) fn of_constant(constant: &'a Value<'static>) -> Self {
         match constant {
             Value::String(Text::Owned(text)) => Value::String(Text::Borrowed(text)),
+            Value::Quantity(QuantityValue::Owned(quantity)) => {
+                Value::Quantity(QuantityValue::Borrowed(quantity))
+            }
+            Value::Semver(VersionValue::Owned(version)) => Value::Semver(VersionValue::Borrowed(version)),
             other => other.clone(),
         }
     }
@@ -231,15 +271,15 @@ impl<'a> Value<'a> {
             AttributeValue::Int(int) => Self::Int(int),
             AttributeValue::Bool(bool) => Self::Bool(bool),
             AttributeValue::String(text) => Self::String(Text::Borrowed(text)),
-            AttributeValue::Version(version) => Self::Semver(Arc::clone(version)),
+            AttributeValue::Version(version) => Self::Semver(VersionValue::Borrowed(version)),
             AttributeValue::Ints(ints) => Self::list(ints.iter().map(|int| Self::Int(*int)).collect()),
             AttributeValue::Bools(bools) => Self::list(bools.iter().map(|bool| Self::Bool(*bool)).collect()),
             AttributeValue::Strings(texts) => {
                 Self::list(texts.iter().map(|text| Self::String(Text::Borrowed(text))).collect())
             }
-            AttributeValue::Versions(versions) => {
-                Self::list(versions.iter().map(|version| Self::Semver(Arc::clone(version))).collect())
-            }
+            AttributeValue::Versions(versions) => Self::list(
+                versions.iter().map(|version| Self::Semver(VersionValue::Borrowed(version))).collect(),
+            ),
         }
     }
 
@@ -271,7 +311,7 @@ impl<'a> Value<'a> {
     /// The size that costs depend on: of strings in code points, of lists and maps in entries, 1 for all without a size.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Self::String(text) => len(text.as_str().chars().count()),
+            Self::String(text) => text_size(text.as_str()),
             Self::Bytes(bytes) => len(bytes.len()),
             Self::List(items) => len(items.len()),
             Self::Map(map) => map.len(),
@@ -294,7 +334,6 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(items) => items.is_empty(),
             Self::Map(map) => map.len() == 0,
-            Self::Optional(value) => value.is_none(),
             Self::Duration(nanos) => *nanos == 0,
             Self::Timestamp(timestamp) => *timestamp == Timestamp::ZERO,
             _ => false,
@@ -306,14 +345,13 @@ impl<'a> Value<'a> {
         Ok(match (self, other) {
             (Self::Null, _) | (_, Self::Null) => matches!((self, other), (Self::Null, Self::Null)).into(),
             (Self::String(a), Self::String(b)) => (a.as_str() == b.as_str()).into(),
-            (Self::Int(a), Self::Int(b)) => (a == b).into(),
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => (a == b).into(),
             (Self::Bool(a), Self::Bool(b)) => (a == b).into(),
             (Self::Bytes(a), Self::Bytes(b)) => (a == b).into(),
             (
                 Self::Int(_) | Self::Uint(_) | Self::Double(_),
                 Self::Int(_) | Self::Uint(_) | Self::Double(_),
             ) => (compare_numbers(self, other) == Some(Ordering::Equal)).into(),
-            (Self::Duration(a), Self::Duration(b)) => (a == b).into(),
             (Self::Timestamp(a), Self::Timestamp(b)) => (a == b).into(),
             (Self::Type(a), Self::Type(b)) => (a == b).into(),
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
@@ -323,7 +361,7 @@ impl<'a> Value<'a> {
             },
             (Self::Quantity(_), Self::Quantity(QuantityValue::Sum(_))) => Equality::Undefined,
             (Self::Quantity(a), Self::Quantity(b)) => (a.get() == b.get()).into(),
-            (Self::Semver(a), Self::Semver(b)) => (a == b).into(),
+            (Self::Semver(a), Self::Semver(b)) => (a.get() == b.get()).into(),
             (Self::Ip(a), Self::Ip(b)) => (a == b).into(),
             (Self::Cidr(a), Self::Cidr(b)) => (a == b).into(),
             (Self::Url(a), Self::Url(b)) => (a == b).into(),
@@ -374,11 +412,10 @@ impl<'a> Value<'a> {
     /// The order of two values, if their types have one.
     pub(crate) fn compare(&self, other: &Self) -> Result<Ordering, EvalError> {
         match (self, other) {
-            (Self::Int(a), Self::Int(b)) => Ok(a.cmp(b)),
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => Ok(a.cmp(b)),
             (Self::String(a), Self::String(b)) => Ok(a.as_str().cmp(b.as_str())),
             (Self::Bool(a), Self::Bool(b)) => Ok(a.cmp(b)),
             (Self::Bytes(a), Self::Bytes(b)) => Ok(a.cmp(b)),
-            (Self::Duration(a), Self::Duration(b)) => Ok(a.cmp(b)),
             (Self::Timestamp(a), Self::Timestamp(b)) => Ok(a.cmp(b)),
             (Self::Double(a), _) if a.is_nan() => Err("NaN values cannot be ordered".into()),
             (Self::Int(_) | Self::Uint(_) | Self::Double(_), Self::Double(b)) if b.is_nan() => {
@@ -411,7 +448,7 @@ const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 /// As Go compares them: a float is brought to the integer's range first, then the integer is converted to a float.
 #[allow(clippy::cast_precision_loss)]
 fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
-    let double_int = |double: f64, int: i64| {
+    let int_order = |double: f64, int: i64| {
         if double < -TWO_63 {
             Some(Ordering::Less)
         } else if double > TWO_63 {
@@ -420,7 +457,7 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
             double.partial_cmp(&(int as f64))
         }
     };
-    let double_uint = |double: f64, uint: u64| {
+    let uint_order = |double: f64, uint: u64| {
         if double < 0.0 {
             Some(Ordering::Less)
         } else if double > TWO_64 {
@@ -435,10 +472,10 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
         (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
         (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
-        (Value::Double(a), Value::Int(b)) => double_int(*a, *b),
-        (Value::Int(a), Value::Double(b)) => double_int(*b, *a).map(Ordering::reverse),
-        (Value::Double(a), Value::Uint(b)) => double_uint(*a, *b),
-        (Value::Uint(a), Value::Double(b)) => double_uint(*b, *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Int(b)) => int_order(*a, *b),
+        (Value::Int(a), Value::Double(b)) => int_order(*b, *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Uint(b)) => uint_order(*a, *b),
+        (Value::Uint(a), Value::Double(b)) => uint_order(*b, *a).map(Ordering::reverse),
         _ => None,
     }
 }
@@ -531,10 +568,10 @@ pub(crate) fn device_field<'a>(view: DeviceView<'a>, field: &str) -> Option<Valu
 }
 
 impl Kind {
-    fn keys(self, view: DeviceView<'_>) -> &[KeyId] {
+    fn keys(self, view: DeviceView<'_>) -> Vec<KeyId> {
         match self {
-            Self::Attributes => view.device.attribute_keys(),
-            Self::Capacity => view.device.capacity_keys(),
+            Self::Attributes => view.device.attribute_keys().collect(),
+            Self::Capacity => view.device.capacity_keys().collect(),
         }
     }
 
@@ -573,6 +610,14 @@ impl Kind {
         })
     }
 
+    /// Whether there is an attribute or capacity with this key.
+    pub(crate) fn has(self, view: DeviceView<'_>, key: KeyId) -> bool {
+        match self {
+            Self::Attributes => view.device.attribute_keys().any(|other| other == key),
+            Self::Capacity => view.device.capacity(key).is_some(),
+        }
+    }
+
     /// The attribute or capacity with this key.
     #[inline]
     pub(crate) fn value(self, view: DeviceView<'_>, key: KeyId) -> Option<Value<'_>> {
@@ -593,7 +638,7 @@ impl fmt::Display for Value<'_> {
             (Self::Null, _) => f.write_str("null"),
             (Self::Type(name), _) => f.write_str(name),
             (Self::Quantity(quantity), _) => quantity.get().fmt(f),
-            (Self::Semver(version), _) => version.fmt(f),
+            (Self::Semver(version), _) => version.get().fmt(f),
             _ => f.write_str(self.type_name()),
         }
     }

@@ -220,3 +220,27 @@ fn attribute_json(attribute: &DerivedAttribute) -> Json {
         DerivedAttribute::Versions(values) => json!({ "versions": values }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_answered_with_a_line() {
+        let line = r#"{"id":"1","expression":"device.attributes[\"a.dev\"].i == 3","device":{"driver":"a.dev","attributes":{"i":{"int":3}}}}"#;
+        assert_eq!(answer_line(&Compiler::new(), line), r#"{"id":"1","result":true,"actualCost":5}"#);
+    }
+
+    #[test]
+    fn nonsense_is_answered_too() {
+        for line in [
+            "",
+            "{",
+            "[]",
+            r#"{"env":"old"}"#,
+            r#"{"device":{"capacity":{"m":{"value":"x"}}},"expression":"true"}"#,
+        ] {
+            assert!(answer_line(&Compiler::new(), line).contains("inputError"), "{line}");
+        }
+    }
+}

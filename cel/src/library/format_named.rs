@@ -27,15 +27,15 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat::new("format.byte", "byte", 84, byte),
     NamedFormat::new("format.date", "date", DATE_TIME, date),
     NamedFormat::new("format.datetime", "datetime", DATE_TIME, date_time),
-    NamedFormat::new("format.dns1035Label", "DNS1035Label", 30, |text| dns1035_label(text)),
+    NamedFormat::new("format.dns1035Label", "DNS1035Label", 30, dns1035_label),
     NamedFormat::new("format.dns1035LabelPrefix", "DNS1035LabelPrefix", 30, |text| {
         dns1035_label(&masked(text))
     }),
-    NamedFormat::new("format.dns1123Label", "DNS1123Label", 30, |text| dns1123_label(text)),
+    NamedFormat::new("format.dns1123Label", "DNS1123Label", 30, dns1123_label),
     NamedFormat::new("format.dns1123LabelPrefix", "DNS1123LabelPrefix", 30, |text| {
         dns1123_label(&masked(text))
     }),
-    NamedFormat::new("format.dns1123Subdomain", "DNS1123Subdomain", 60, |text| dns1123_subdomain(text)),
+    NamedFormat::new("format.dns1123Subdomain", "DNS1123Subdomain", 60, dns1123_subdomain),
     NamedFormat::new("format.dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", 60, |text| {
         dns1123_subdomain(&masked(text))
     }),

@@ -85,7 +85,7 @@ fn slice<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let part = range.and_then(|(start, end)| items.get(start..end)).ok_or_else(|| {
         EvalError::text(format!("cannot slice({start}, {end}), list is length {}", items.len()))
     })?;
-    call.fuel.take_len(part.len())?;
+    call.fuel.take_values(part.len())?;
     Ok(Value::list(part.to_vec()))
 }
 
@@ -107,7 +107,7 @@ fn flatten_into<'a>(
     depth: u64,
     fuel: &mut crate::value::Fuel,
 ) -> Result<(), EvalError> {
-    fuel.take_len(items.len())?;
+    fuel.take_values(items.len())?;
     for item in items {
         match item {
             Value::List(nested) if depth > 0 => flatten_into(flat, nested, depth - 1, fuel)?,
@@ -130,18 +130,19 @@ fn range<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     if size.unsigned_abs() > crate::cost::COST_LIMIT {
         return Err(EvalError::CostLimitExceeded);
     }
-    call.fuel.take(size.unsigned_abs())?;
+    call.fuel.take_values(usize::try_from(*size).unwrap_or(usize::MAX))?;
     Ok(Value::list((0..*size).map(Value::Int).collect()))
 }
 
 fn reverse<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::List(items)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(items.len())?;
+    call.fuel.take_values(items.len())?;
     Ok(Value::list(items.iter().rev().cloned().collect()))
 }
 
 fn distinct<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::List(items)] = call.args else { return Err(call.no_such_overload()) };
+    call.fuel.take_values(items.len())?;
     let mut unique: Vec<Value<'a>> = Vec::new();
     for item in items.iter() {
         call.fuel.take_len(unique.len() + 1)?;
@@ -179,6 +180,7 @@ fn sort<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         return Err("list elements must have the same type".into());
     }
     // Each comparison costs two at the end, so this is far less than what the call costs.
+    call.fuel.take_values(items.len())?;
     call.fuel.take_len(items.len().saturating_mul(16))?;
     let mut order: Vec<(&Value<'a>, &Value<'a>)> = keys.iter().zip(items.iter()).collect();
     order.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(Ordering::Equal));
@@ -254,11 +256,11 @@ pub(super) fn index_of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let last = call.function == "lastIndexOf";
     let found = match call.args {
         [Value::String(whole), Value::String(part)] => {
-            call.fuel.take_bytes(search_work(text(whole), text(part)))?;
+            call.fuel.take_bytes(text(whole).len() + text(part).len())?;
             super::strings::find_text(text(whole), text(part), None, last)?
         }
         [Value::String(whole), Value::String(part), Value::Int(offset)] => {
-            call.fuel.take_bytes(search_work(text(whole), text(part)))?;
+            call.fuel.take_bytes(text(whole).len() + text(part).len())?;
             super::strings::find_text(text(whole), text(part), Some(*offset), last)?
         }
         [Value::List(items), element] => {
@@ -277,11 +279,6 @@ pub(super) fn index_of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         _ => return Err(call.no_such_overload()),
     };
     Ok(Value::Int(found))
-}
-
-/// The steps that a search takes at worst.
-fn search_work(whole: &str, part: &str) -> usize {
-    whole.len().saturating_mul(part.len().min(64)) / 16
 }
 
 fn includes<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
@@ -348,11 +345,11 @@ pub(crate) fn insert<'a>(
 ) -> Outcome<'a> {
     let Map::Entries(mut entries) = map else { return Err(EvalError::NoSuchOverload) };
     if Arc::get_mut(&mut entries).is_none() {
-        fuel.take_len(entries.len())?;
+        fuel.take_values(entries.len())?;
     }
     let changed = Arc::make_mut(&mut entries);
     for (key, value) in more {
-        fuel.take(1)?;
+        fuel.take_values(2)?;
         if MapKey::lookup(&key).any(|key| changed.get(&key).is_some()) {
             return Err(EvalError::text("insert failed: key already exists"));
         }

@@ -87,7 +87,8 @@ pub(super) fn declare(functions: &mut Functions) {
         .all_cost(CostRule::First)
         .global([String], IP)
         .member([CIDR], IP)
-        .costs(CostRule::One);
+        .costs(CostRule::One)
+        .done_by(cidr_ip);
     functions.add("isIP", is_ip).all_cost(CostRule::First).global([String], Bool);
     functions.add("ip.isCanonical", is_canonical).all_cost(CostRule::FirstTwice).global([String], Bool);
     functions.add("family", family).member([IP], Int);
@@ -115,11 +116,13 @@ pub(super) fn declare(functions: &mut Functions) {
 }
 
 fn ip<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
-    match call.args {
-        [Value::String(value)] => parse_ip(text(value)).map(Value::Ip),
-        [Value::Cidr(cidr)] => Ok(Value::Ip(cidr.address)),
-        _ => Err(call.no_such_overload()),
-    }
+    let [Value::String(value)] = call.args else { return Err(call.no_such_overload()) };
+    parse_ip(text(value)).map(Value::Ip)
+}
+
+fn cidr_ip<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
+    let [Value::Cidr(cidr)] = call.args else { return Err(call.no_such_overload()) };
+    Ok(Value::Ip(cidr.address))
 }
 
 fn is_ip<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {

@@ -5,7 +5,7 @@ use crate::cost::CostRule;
 use crate::error::EvalError;
 use crate::library::time::Timestamp;
 use crate::types::{Type, list, map, optional, param};
-use crate::value::{Text, Value, int, len};
+use crate::value::{Text, Value, int};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ pub(super) fn declare(functions: &mut Functions) {
     for of in [Bytes, list(a()), map(a(), b()), String] {
         size.global([of.clone()], Int).member([of], Int);
     }
-    functions.add("type", type_of).global([a()], Type::Type(std::rc::Rc::new(a())));
+    functions.add("type", type_of).global([a()], Type::Meta(Arc::new(a())));
     functions.add("dyn", dynamic).global([a()], Type::Dyn);
 }
 
@@ -110,7 +110,8 @@ fn not<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 }
 
 fn not_strictly_false<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
-    Ok(Value::Bool(!matches!(call.args, [Value::Bool(false)])))
+    let [value] = call.args else { return Err(EvalError::NoSuchOverload) };
+    Ok(Value::Bool(!matches!(value, Value::Bool(false))))
 }
 
 fn number<'a, T>(result: Option<T>, wrap: impl FnOnce(T) -> Value<'a>) -> Outcome<'a> {
@@ -133,7 +134,7 @@ pub(super) fn add<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
             Ok(Value::Bytes([&**a, &**b].concat().into()))
         }
         [Value::List(a), Value::List(b)] => {
-            call.fuel.take_len(a.len() + b.len())?;
+            call.fuel.take_values(a.len() + b.len())?;
             let mut items = Vec::with_capacity(a.len() + b.len());
             items.extend(a.iter().cloned());
             items.extend(b.iter().cloned());
@@ -260,9 +261,9 @@ pub(crate) fn append<'a>(
     fuel: &mut crate::value::Fuel,
 ) -> Outcome<'a> {
     if Arc::get_mut(&mut list).is_none() {
-        fuel.take(len(list.len()))?;
+        fuel.take_values(list.len())?;
     }
-    fuel.take(1)?;
+    fuel.take_values(1)?;
     Arc::make_mut(&mut list).push(element);
     Ok(Value::List(list))
 }

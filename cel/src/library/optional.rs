@@ -35,8 +35,8 @@ fn of<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     Ok(Value::some(value.clone()))
 }
 
-fn none<'a>(_: &mut Call<'_, 'a>) -> Outcome<'a> {
-    Ok(Value::NONE)
+fn none<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
+    if call.args.is_empty() { Ok(Value::NONE) } else { Err(call.no_such_overload()) }
 }
 
 fn value<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
@@ -60,7 +60,10 @@ fn end<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 
 fn unwrap<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::List(items)] = call.args else { return Err(call.no_such_overload()) };
-    call.fuel.take_len(items.len())?;
+    if items.first().is_some_and(|first| !matches!(first, Value::Optional(_))) {
+        return Err(call.no_such_overload());
+    }
+    call.fuel.take_values(items.len())?;
     let mut present = Vec::new();
     for item in items.iter() {
         match item {

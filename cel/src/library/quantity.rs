@@ -54,7 +54,7 @@ fn sign<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 fn compare<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let found = match call.args {
         [Value::Quantity(a), Value::Quantity(b)] => a.get().cmp(b.get()),
-        [Value::Semver(a), Value::Semver(b)] => a.cmp(b),
+        [Value::Semver(a), Value::Semver(b)] => a.get().cmp(b.get()),
         _ => return Err(call.no_such_overload()),
     };
     Ok(match call.function {

@@ -28,10 +28,14 @@ fn matches<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         return Err(EvalError::NoSuchOverload);
     };
     call.fuel.take_bytes(text(whole).len())?;
+    let whole = text(whole);
     if let Some(pattern) = call.pattern {
-        return Ok(Value::Bool(pattern.is_match(text(whole))));
+        call.fuel.take(pattern.steps(whole))?;
+        return Ok(Value::Bool(pattern.is_match(whole)));
     }
-    Ok(Value::Bool(call.fuel.pattern(text(source))?.is_match(text(whole))))
+    let pattern = call.fuel.pattern(text(source))?;
+    call.fuel.take(pattern.steps(whole))?;
+    Ok(Value::Bool(pattern.is_match(whole)))
 }
 
 fn find<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
@@ -39,10 +43,7 @@ fn find<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         return Err(call.no_such_overload());
     };
     call.fuel.take_bytes(text(whole).len())?;
-    let found = match call.pattern {
-        Some(pattern) => pattern.find_all(text(whole), 1),
-        None => call.fuel.pattern(text(source))?.find_all(text(whole), 1),
-    };
+    let found = find_in(call, text(whole), text(source), 1)?;
     Ok(Value::text(found.into_iter().next().unwrap_or_default()))
 }
 
@@ -52,10 +53,27 @@ fn find_all<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         [Value::String(whole), Value::String(source), Value::Int(limit)] => (whole, source, *limit),
         _ => return Err(call.no_such_overload()),
     };
-    call.fuel.take_len(text(whole).len())?;
+    call.fuel.take_values(text(whole).len() / 4)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    Ok(Value::texts(match call.pattern {
-        Some(pattern) => pattern.find_all(text(whole), limit),
-        None => call.fuel.pattern(text(source))?.find_all(text(whole), limit),
-    }))
+    find_in(call, text(whole), text(source), limit).map(Value::texts)
+}
+
+/// The first matches of the call's pattern: a constant was compiled with the program.
+fn find_in(
+    call: &mut Call<'_, '_>,
+    whole: &str,
+    source: &str,
+    limit: usize,
+) -> Result<Vec<String>, EvalError> {
+    let computed;
+    let pattern = if let Some(pattern) = call.pattern {
+        pattern
+    } else {
+        computed = call.fuel.pattern(source)?;
+        &computed
+    };
+    // Each search after a match may go to the end again.
+    let searches = if limit == 1 { 1 } else { 4 };
+    call.fuel.take(pattern.steps(whole).saturating_mul(searches))?;
+    Ok(pattern.find_all(whole, limit))
 }

@@ -6,7 +6,7 @@ use crate::cost::CostRule;
 use crate::error::EvalError;
 use crate::semver::Version;
 use crate::types::{SEMVER, Type};
-use crate::value::Value;
+use crate::value::{Value, VersionValue};
 use std::sync::Arc;
 
 pub(super) fn declare(functions: &mut Functions) {
@@ -38,7 +38,7 @@ fn parse(call: &mut Call<'_, '_>) -> Result<Result<Version, String>, EvalError> 
 
 fn semver<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let version = parse(call)?.map_err(EvalError::text)?;
-    Ok(Value::Semver(Arc::new(version)))
+    Ok(Value::Semver(VersionValue::Owned(Arc::new(version))))
 }
 
 fn is_semver<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
@@ -48,6 +48,7 @@ fn is_semver<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
 /// A number beyond 63 bits comes out negative, as in Kubernetes.
 fn number<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     let [Value::Semver(version)] = call.args else { return Err(call.no_such_overload()) };
+    let version = version.get();
     let number = match call.function {
         "major" => version.major,
         "minor" => version.minor,

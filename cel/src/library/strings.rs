@@ -77,32 +77,35 @@ fn char_at<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     Ok(Value::text(whole.chars().nth(at).map(String::from).unwrap_or_default()))
 }
 
-/// The position of a text in another, from the front or from the back, or -1.
+/// The position of a text in another, from the front or from the back, or -1. Takes time in proportion to both lengths.
 pub(super) fn find_text(whole: &str, part: &str, offset: Option<i64>, last: bool) -> Result<i64, EvalError> {
-    let whole: Vec<char> = whole.chars().collect();
-    let part: Vec<char> = part.chars().collect();
-    let length = int(whole.len());
+    let length = whole.chars().count();
     if part.is_empty() {
         return match offset {
             Some(offset) if offset < 0 => Err(out_of_range(offset)),
-            Some(offset) => Ok(offset.min(length)),
-            None if last => Ok(length),
+            Some(offset) => Ok(offset.min(int(length))),
+            None if last => Ok(int(length)),
             None => Ok(0),
         };
     }
     let start = match offset {
         Some(offset) => usize::try_from(offset).map_err(|_| out_of_range(offset))?,
-        None if last => whole.len().saturating_sub(1),
+        None if last => length.saturating_sub(1),
         None => 0,
     };
-    if start >= whole.len() || part.len() > whole.len() {
+    let part_length = part.chars().count();
+    if start >= length || part_length > length {
         return Ok(-1);
     }
-    let matches = |at: &usize| whole.get(*at..).is_some_and(|rest| rest.starts_with(&part));
-    let furthest = whole.len() - part.len();
-    let found =
-        if last { (0..=start.min(furthest)).rev().find(matches) } else { (start..=furthest).find(matches) };
-    Ok(found.map_or(-1, int))
+    let byte_of = |index: usize| whole.char_indices().nth(index).map_or(whole.len(), |(at, _)| at);
+    let found = if last {
+        let end = byte_of(start.min(length - part_length) + part_length);
+        whole.get(..end).and_then(|head| head.rfind(part))
+    } else {
+        let begin = byte_of(start);
+        whole.get(begin..).and_then(|tail| tail.find(part)).map(|at| begin + at)
+    };
+    Ok(found.and_then(|at| whole.get(..at)).map_or(-1, |before| int(before.chars().count())))
 }
 
 fn convert_case<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
@@ -164,7 +167,7 @@ fn split<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
         _ => return Err(call.no_such_overload()),
     };
     let (whole, separator) = (text(whole), text(separator));
-    call.fuel.take_len(whole.len() / 4)?;
+    call.fuel.take_values(whole.len() / 4)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit == 0 {
         return Ok(Value::list(Vec::new()));

@@ -309,3 +309,34 @@ fn query<'a>(call: &mut Call<'_, 'a>) -> Outcome<'a> {
     }
     Ok(Value::Map(Map::Entries(Arc::new(entries))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_come_apart_as_in_go() {
+        let url = Url::parse("https://user:pw@[2001:db8::1]:80/a%2fb/é?q=1&q=2#f").unwrap();
+        assert_eq!((url.scheme.as_str(), url.host.as_str()), ("https", "[2001:db8::1]:80"));
+        assert_eq!((url.hostname(), url.port()), ("2001:db8::1", "80"));
+        assert_eq!(url.escaped_path, "/a/b/%C3%A9");
+        assert_eq!(url.query_values()["q"], ["1", "2"]);
+        assert_eq!(Url::parse("mailto:a@b.c").unwrap().scheme, "mailto");
+    }
+
+    #[test]
+    fn what_is_no_request_uri_is_refused() {
+        for text in [
+            "",
+            "relative/x",
+            "acme.dev/x",
+            "://x",
+            "https://acme.dev:port/",
+            "https://a:b:c/",
+            "https://acme.dev/%zz",
+            "http://a b/",
+        ] {
+            assert!(Url::parse_request(text).is_err(), "{text}");
+        }
+    }
+}
