@@ -46,10 +46,10 @@ impl Set {
             match a.cmp(b) {
                 Ordering::Less => {
                     ours.next();
-                },
+                }
                 Ordering::Greater => {
                     theirs.next();
-                },
+                }
                 Ordering::Equal => {
                     elements.push(**a);
                     ours.next();

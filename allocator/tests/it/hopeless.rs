@@ -16,7 +16,9 @@ fn steps(inventory: &Inventory, claims: &[ResourceClaim]) -> u64 {
 fn single_requests(count: usize, constraints: Value) -> ResourceClaim {
     let requests: Vec<Value> =
         (0..count).map(|number| json!({"name": format!("r{number}"), "exactly": exactly(1)})).collect();
-    object(json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": constraints}}}))
+    object(
+        json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "constraints": constraints}}}),
+    )
 }
 
 fn with_attribute(values: &[i64]) -> Inventory {
