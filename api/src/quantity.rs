@@ -11,6 +11,7 @@
 //! (`1.500`, `+5`) and drops suffixes beyond `E`.
 
 mod decimal;
+mod json;
 
 use self::decimal::Decimal;
 use std::cmp::Ordering;

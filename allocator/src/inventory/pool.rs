@@ -1,0 +1,406 @@
+//! A pool: its slices of all generations, who holds its devices, and what follows from both.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use dra_api::quantity::Format;
+
+use super::slice::{DeviceRef, Slice};
+use super::usage::DeviceUse;
+use crate::amount::Nanos;
+use crate::features::Features;
+use crate::ids::PoolId;
+
+/// A slice in its pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) slice: Arc<Slice>,
+    /// One bit per device: somebody holds the whole device.
+    dedicated: Box<[u64]>,
+}
+
+impl Slot {
+    fn new(slice: Arc<Slice>) -> Self {
+        let words = slice.len().div_ceil(64);
+        Self { slice, dedicated: vec![0; words].into() }
+    }
+
+    /// Somebody holds the whole device.
+    pub(crate) fn is_dedicated(&self, position: usize) -> bool {
+        self.dedicated.get(position / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+    }
+
+    fn mark(&mut self, device: &str, dedicated: bool) {
+        for position in self.slice.find(device) {
+            if let Some(word) = self.dedicated.get_mut(position / 64) {
+                let bit = 1 << (position % 64);
+                if dedicated {
+                    *word |= bit;
+                } else {
+                    *word &= !bit;
+                }
+            }
+        }
+    }
+}
+
+/// The live state of a pool. Cloning it is cheap: slices and uses are shared.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) id: PoolId,
+    /// Slices of all generations, in the order of their names.
+    slots: Vec<Slot>,
+    /// Devices that somebody holds, published or not.
+    uses: imbl::OrdMap<Arc<str>, Arc<DeviceUse>>,
+    whole: OnceLock<Arc<Whole>>,
+    baseline: OnceLock<Arc<Baseline>>,
+}
+
+/// The slices of a pool's newest generation, all of them taken together.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// Positions of the slices, in the order of their names.
+    pub(crate) slots: Vec<usize>,
+    pub(crate) facts: Result<Arc<Facts>, Arc<str>>,
+}
+
+impl Pool {
+    pub(crate) fn new(id: PoolId) -> Self {
+        Self {
+            id,
+            slots: Vec::new(),
+            uses: imbl::OrdMap::new(),
+            whole: OnceLock::new(),
+            baseline: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Neither published nor held: nothing to remember.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.uses.is_empty()
+    }
+
+    fn find(&self, name: &str) -> Result<usize, usize> {
+        self.slots.binary_search_by(|slot| (*slot.slice.name).cmp(name))
+    }
+
+    pub(crate) fn set_slice(&mut self, slice: Arc<Slice>) {
+        let mut slot = Slot::new(slice);
+        for (device, used) in &self.uses {
+            if used.is_dedicated() {
+                slot.mark(device, true);
+            }
+        }
+        match self.find(&slot.slice.name) {
+            Ok(position) => {
+                if let Some(old) = self.slots.get_mut(position) {
+                    *old = slot;
+                }
+            }
+            Err(position) => self.slots.insert(position, slot),
+        }
+        self.whole = OnceLock::new();
+        self.baseline = OnceLock::new();
+    }
+
+    pub(crate) fn remove_slice(&mut self, name: &str) -> Option<Arc<Slice>> {
+        let position = self.find(name).ok()?;
+        self.whole = OnceLock::new();
+        self.baseline = OnceLock::new();
+        Some(self.slots.remove(position).slice)
+    }
+
+    /// Changes who holds a device.
+    pub(crate) fn change_use(&mut self, device: &Arc<str>, change: impl FnOnce(&mut DeviceUse)) {
+        let mut used = self.uses.get(device).map_or_else(DeviceUse::default, |used| (**used).clone());
+        let was = (used.is_dedicated(), used.is_allocated());
+        change(&mut used);
+        let is = (used.is_dedicated(), used.is_allocated());
+        if used.is_empty() {
+            self.uses.remove(device);
+        } else {
+            self.uses.insert(device.clone(), Arc::new(used));
+        }
+        if was.0 != is.0 {
+            for slot in &mut self.slots {
+                slot.mark(device, is.0);
+            }
+        }
+        if was.1 != is.1 {
+            self.baseline = OnceLock::new();
+        }
+    }
+
+    /// Who holds a device; `None` if nobody does.
+    pub(crate) fn device_use(&self, device: &str) -> Option<&Arc<DeviceUse>> {
+        self.uses.get(device)
+    }
+
+    /// Devices that somebody holds.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<DeviceUse>)> {
+        self.uses.iter()
+    }
+
+    pub(crate) fn has_uses(&self) -> bool {
+        !self.uses.is_empty()
+    }
+
+    /// The newest generation, taken as a whole.
+    pub(crate) fn whole(&self, features: &Features) -> &Arc<Whole> {
+        self.whole.get_or_init(|| {
+            let generation = self.slots.iter().map(|slot| slot.slice.generation).max().unwrap_or_default();
+            let slots: Vec<_> = self.members(generation, features).collect();
+            let facts = Facts::new(self, &slots, &[], features).map(Arc::new);
+            Arc::new(Whole { slots, facts })
+        })
+    }
+
+    /// Slices of a generation that count towards its completeness.
+    pub(crate) fn members(&self, generation: i64, features: &Features) -> impl Iterator<Item = usize> {
+        self.slots.iter().enumerate().filter_map(move |(position, slot)| {
+            let counts = features.compatibility_groups || !slot.slice.uses_groups;
+            (slot.slice.generation == generation && counts).then_some(position)
+        })
+    }
+
+    /// What allocated devices leave, over the newest generation as a whole.
+    pub(crate) fn baseline(&self, whole: &Whole, facts: &Arc<Facts>) -> Arc<Baseline> {
+        self.baseline.get_or_init(|| Arc::new(Baseline::new(self, &whole.slots, facts))).clone()
+    }
+}
+
+/// A counter of a pool.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) set: u32,
+    pub(crate) name: Arc<str>,
+    pub(crate) declared: Nanos,
+    /// How its amounts are written.
+    pub(crate) format: Format,
+}
+
+/// What a device draws, with names resolved to positions.
+#[derive(Debug, Default)]
+pub(crate) struct Draw {
+    /// Counter and amount.
+    pub(crate) counters: Box<[(u32, Nanos)]>,
+    /// Counter set and compatibility groups, one entry per consumption.
+    pub(crate) sets: Box<[(u32, Box<[u32]>)]>,
+}
+
+/// What slices of a valid pool say about counters.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) sets: Vec<Arc<str>>,
+    pub(crate) counters: Vec<Counter>,
+    /// Compatibility groups by number.
+    pub(crate) groups: Vec<Arc<str>>,
+    /// By slice and consumption list.
+    draws: Vec<Box<[Draw]>>,
+}
+
+impl Facts {
+    /// Checks slices that target a node, and others of their pool that don't; the error is the reason why the pool
+    /// is invalid (`buildPool`, `validateDeviceNames`, `getAndValidateCounterSets`, `validateDeviceCounterConsumption`).
+    pub(crate) fn new(
+        pool: &Pool,
+        targets: &[usize],
+        others: &[usize],
+        features: &Features,
+    ) -> Result<Self, Arc<str>> {
+        let slices = |positions: &[usize]| -> Vec<(usize, Arc<Slice>)> {
+            positions
+                .iter()
+                .filter_map(|position| Some((*position, pool.slots.get(*position)?.slice.clone())))
+                .collect()
+        };
+        let targets = slices(targets);
+        let others = slices(others);
+        let has_devices = |slice: &Slice| !features.partitionable_devices || slice.counter_sets.is_empty();
+        for (_, slice) in targets.iter().chain(&others) {
+            if let Some(reason) = &slice.out_of_range {
+                return Err(reason.clone());
+            }
+        }
+        unique_device_names(targets.iter().map(|(_, slice)| &**slice).filter(|slice| has_devices(slice)))?;
+        let mut facts = Self::default();
+        if !features.partitionable_devices {
+            return Ok(facts);
+        }
+        let mut sets = BTreeMap::new();
+        let mut known = BTreeMap::new();
+        for (_, slice) in targets.iter().chain(&others) {
+            for set in &slice.counter_sets {
+                let number = index(facts.sets.len());
+                if sets.insert(set.name.clone(), number).is_some() {
+                    return Err(format!("duplicate counter set name {}", set.name).into());
+                }
+                facts.sets.push(set.name.clone());
+                for (name, declared, value) in &set.counters {
+                    known.insert((number, name.clone()), index(facts.counters.len()));
+                    let (name, declared, format) = (name.clone(), *declared, value.format());
+                    facts.counters.push(Counter { set: number, name, declared, format });
+                }
+            }
+        }
+        facts.draws.resize_with(pool.slots.len(), Box::default);
+        let mut groups = BTreeMap::new();
+        for (position, slice) in targets.iter().chain(&others) {
+            if !has_devices(slice) {
+                continue;
+            }
+            let mut draws = Vec::with_capacity(slice.consumption_lists().len());
+            for list in slice.consumption_lists() {
+                let mut counters = Vec::new();
+                let mut of_sets = Vec::new();
+                for consumption in list {
+                    let Some(set) = sets.get(&*consumption.set) else {
+                        return Err(format!("counter set {} not found", consumption.set).into());
+                    };
+                    for (name, amount) in &consumption.counters {
+                        let Some(counter) = known.get(&(*set, Arc::from(&**name))) else {
+                            let set = &consumption.set;
+                            return Err(format!("counter {name} not found in counter set {set}").into());
+                        };
+                        counters.push((*counter, *amount));
+                    }
+                    let mut numbers: Vec<u32> = consumption
+                        .groups
+                        .iter()
+                        .map(|group| {
+                            *groups.entry(group.clone()).or_insert_with(|| {
+                                facts.groups.push((&**group).into());
+                                index(facts.groups.len() - 1)
+                            })
+                        })
+                        .collect();
+                    numbers.sort_unstable();
+                    numbers.dedup();
+                    of_sets.push((*set, numbers.into()));
+                }
+                draws.push(Draw { counters: counters.into(), sets: of_sets.into() });
+            }
+            if let Some(entry) = facts.draws.get_mut(*position) {
+                *entry = draws.into();
+            }
+        }
+        Ok(facts)
+    }
+
+    /// What a device draws.
+    pub(crate) fn draw(&self, slot: usize, consumption_list: Option<usize>) -> Option<&Draw> {
+        self.draws.get(slot)?.get(consumption_list?)
+    }
+
+    /// A counter and the name of its set.
+    pub(crate) fn counter(&self, counter: u32) -> Option<(&str, &Counter)> {
+        let found = self.counters.get(counter as usize)?;
+        Some((self.sets.get(found.set as usize)?, found))
+    }
+}
+
+fn index(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+fn unique_device_names<'a>(slices: impl Iterator<Item = &'a Slice>) -> Result<(), Arc<str>> {
+    let mut names: Vec<&str> = slices.flat_map(Slice::devices).map(DeviceRef::name).collect();
+    names.sort_unstable();
+    match names.array_windows().find(|[a, b]| a == b) {
+        Some([name, _]) => Err(format!("duplicate device name {name}").into()),
+        None => Ok(()),
+    }
+}
+
+/// Which compatibility groups the devices on a counter set have in common (`compatibilityGroupIntersection`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Groups {
+    /// No device yet.
+    #[default]
+    NoMember,
+    /// All devices are without groups.
+    Groupless,
+    /// All devices have groups; these are in all of them.
+    Common(Arc<[u32]>),
+}
+
+impl Groups {
+    /// Whether a device with these groups may join.
+    pub(crate) fn admits(&self, groups: &[u32]) -> bool {
+        match self {
+            Self::NoMember => true,
+            Self::Groupless => groups.is_empty(),
+            Self::Common(common) => groups.iter().any(|group| common.contains(group)),
+        }
+    }
+
+    /// With a device of these groups. Unlike [`Groups::admits`] this never refuses.
+    pub(crate) fn with(&self, groups: &[u32]) -> Self {
+        match self {
+            Self::NoMember if groups.is_empty() => Self::Groupless,
+            Self::NoMember => Self::Common(groups.into()),
+            Self::Groupless => Self::Groupless,
+            Self::Common(common) if groups.is_empty() => Self::Common(common.clone()),
+            Self::Common(common) => {
+                Self::Common(common.iter().copied().filter(|group| groups.contains(group)).collect())
+            }
+        }
+    }
+}
+
+/// What allocated devices leave of a pool's counters.
+#[derive(Debug)]
+pub(crate) struct Baseline {
+    /// By counter; may be negative.
+    pub(crate) available: Box<[Nanos]>,
+    /// How many counters are negative. A single one blocks all devices that consume counters.
+    pub(crate) overdrawn: u32,
+    /// By counter set.
+    pub(crate) groups: Box<[Groups]>,
+}
+
+impl Baseline {
+    /// Sums up the allocated devices in the given slices. Devices that are held but not in the slices count nothing.
+    pub(crate) fn new(pool: &Pool, slots: &[usize], facts: &Facts) -> Self {
+        let mut available: Box<[Nanos]> = facts.counters.iter().map(|counter| counter.declared).collect();
+        let mut groups: Box<[Groups]> = vec![Groups::NoMember; facts.sets.len()].into();
+        for draw in allocated_draws(pool, slots, facts) {
+            for (counter, amount) in &draw.counters {
+                if let Some(left) = available.get_mut(*counter as usize) {
+                    *left = left.saturating_sub(*amount);
+                }
+            }
+            for (set, of_device) in &draw.sets {
+                if let Some(common) = groups.get_mut(*set as usize) {
+                    *common = common.with(of_device);
+                }
+            }
+        }
+        let overdrawn = index(available.iter().filter(|left| **left < 0).count());
+        Self { available, overdrawn, groups }
+    }
+}
+
+/// What allocated devices draw, in the order of slices and devices: the first one on a counter set decides whether
+/// that set is for devices with groups.
+fn allocated_draws<'a>(pool: &Pool, slots: &[usize], facts: &'a Facts) -> Vec<&'a Draw> {
+    if facts.sets.is_empty() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (name, _) in pool.uses.iter().filter(|(_, used)| used.is_allocated()) {
+        for (order, position) in slots.iter().enumerate() {
+            let Some(slot) = pool.slots.get(*position) else { continue };
+            for at in slot.slice.find(name) {
+                let list = slot.slice.device(at).and_then(DeviceRef::consumption_list);
+                found.extend(facts.draw(*position, list).map(|draw| ((order, at), draw)));
+            }
+        }
+    }
+    found.sort_unstable_by_key(|(order, _)| *order);
+    found.into_iter().map(|(_, draw)| draw).collect()
+}

@@ -1,0 +1,256 @@
+//! Selectors and derived attributes: expressions compiled once and evaluated on published devices.
+//!
+//! Programs and devices refer to names by number, so both are made against one [`Interner`] that an inventory and its
+//! snapshots share. A slice's devices are brought into the form that programs read when the first one is asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dra_cel::{
+    CompileOptions, Compiler, DerivedAttribute, Device, DeviceBuilder, DeviceView, Interner, Program,
+    Purpose, RawAttribute,
+};
+
+use crate::inventory::slice::{Attribute, DeviceRef, Slice};
+use crate::objects::{DeviceAttribute, DeviceSelector};
+
+/// More compiled expressions than this are not kept; classes keep theirs in any case.
+const MOST_KEPT: usize = 4096;
+
+/// A compiled expression, or why it does not compile.
+#[derive(Debug)]
+struct Compiled {
+    program: Result<Program, String>,
+    /// The names must be at least this new.
+    names: u64,
+}
+
+/// Devices as expressions read them.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    devices: Box<[Device]>,
+    /// The names must be at least this new.
+    names: u64,
+}
+
+/// The names that expressions and devices refer to. They only become more, so newer ones serve as well as older ones,
+/// and who evaluates keeps a copy instead of a lock.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    interner: Arc<Interner>,
+    /// Counts changes.
+    age: u64,
+}
+
+/// Compiled expressions, and the names that they and devices refer to.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    compiler: Compiler,
+    names: Mutex<Names>,
+    /// By expression, and whether it derives an attribute.
+    kept: Mutex<BTreeMap<(Box<str>, bool), Arc<Compiled>>>,
+}
+
+/// A selector; without an expression it is of a kind that is not known.
+#[derive(Clone, Debug)]
+pub(crate) struct Selector {
+    compiled: Option<Arc<Compiled>>,
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Empty,
+    Compile(String),
+    Evaluate(String),
+}
+
+/// Evaluates expressions during one call.
+#[derive(Debug)]
+pub(crate) struct Evaluation<'a> {
+    programs: &'a Programs,
+    names: Names,
+}
+
+impl Programs {
+    pub(crate) fn selector(&self, object: &DeviceSelector) -> Selector {
+        Selector { compiled: object.cel.as_ref().map(|cel| self.compile(&cel.expression, Purpose::Selector)) }
+    }
+
+    fn compile(&self, expression: &str, purpose: Purpose) -> Arc<Compiled> {
+        // What is kept stays right when a thread panicked in between.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (expression.into(), purpose == Purpose::DerivedAttribute);
+        if let Some(known) = kept.get(&key) {
+            return known.clone();
+        }
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        let options = CompileOptions { purpose, ..CompileOptions::default() };
+        let (program, names) =
+            self.change_names(|interner| self.compiler.compile(expression, &options, interner));
+        let compiled = Arc::new(Compiled { program: program.map_err(|error| error.to_string()), names });
+        kept.insert(key, compiled.clone());
+        compiled
+    }
+
+    /// Lets `change` add names; also says how new they are then.
+    fn change_names<T>(&self, change: impl FnOnce(&mut Interner) -> T) -> (T, u64) {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.age += 1;
+        (change(Arc::make_mut(&mut names.interner)), names.age)
+    }
+
+    pub(crate) fn evaluation(&self) -> Evaluation<'_> {
+        Evaluation { programs: self, names: self.names() }
+    }
+
+    fn names(&self) -> Names {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Evaluation<'_> {
+    fn with<T>(
+        &mut self,
+        compiled: &Compiled,
+        slice: &Slice,
+        device: usize,
+        ask: impl FnOnce(DeviceView<'_>) -> T,
+    ) -> Option<T> {
+        let programs = self.programs;
+        let prepared = slice.prepared.get_or_init(|| {
+            // Nobody needs the old names while new ones are added.
+            self.names = Names::default();
+            let (devices, names) = programs.change_names(|interner| {
+                slice.devices().map(|device| prepare(device, &slice.driver, interner)).collect()
+            });
+            Prepared { devices, names }
+        });
+        if self.names.age < prepared.names.max(compiled.names) {
+            self.names = programs.names();
+        }
+        Some(ask(DeviceView { device: prepared.devices.get(device)?, interner: &self.names.interner }))
+    }
+
+    /// Whether a selector is true of a device.
+    ///
+    /// # Errors
+    ///
+    /// It does not compile, or fails on the device.
+    pub(crate) fn matches(
+        &mut self,
+        selector: &Selector,
+        slice: &Slice,
+        device: usize,
+    ) -> Result<bool, Failure> {
+        let Some(compiled) = &selector.compiled else { return Err(Failure::Empty) };
+        let program = compiled.program.as_ref().map_err(|error| Failure::Compile(error.clone()))?;
+        self.with(compiled, slice, device, |view| program.matches(view))
+            .unwrap_or(Ok(false))
+            .map_err(|error| Failure::Evaluate(error.to_string()))
+    }
+
+    /// The attribute that an expression derives from a device.
+    ///
+    /// # Errors
+    ///
+    /// It does not compile, fails on the device, or its value cannot be an attribute.
+    pub(crate) fn derive(
+        &mut self,
+        expression: &str,
+        slice: &Slice,
+        device: usize,
+    ) -> Result<DeviceAttribute, Failure> {
+        let compiled = self.programs.compile(expression, Purpose::DerivedAttribute);
+        let program = compiled.program.as_ref().map_err(|error| Failure::Compile(error.clone()))?;
+        let derived = self
+            .with(&compiled, slice, device, |view| program.derive(view))
+            .unwrap_or(Ok(DerivedAttribute::Strings(Vec::new())))
+            .map_err(|error| Failure::Evaluate(error.to_string()))?;
+        let mut attribute = DeviceAttribute::default();
+        match derived {
+            DerivedAttribute::Int(value) => attribute.int = Some(value),
+            DerivedAttribute::Bool(value) => attribute.bool = Some(value),
+            DerivedAttribute::String(text) => attribute.string = Some(text),
+            DerivedAttribute::Version(text) => attribute.version = Some(text),
+            DerivedAttribute::Ints(values) => attribute.ints = Some(values),
+            DerivedAttribute::Bools(values) => attribute.bools = Some(values),
+            DerivedAttribute::Strings(texts) => attribute.strings = Some(texts),
+            DerivedAttribute::Versions(texts) => attribute.versions = Some(texts),
+        }
+        Ok(attribute)
+    }
+}
+
+fn prepare(device: DeviceRef<'_>, driver: &str, interner: &mut Interner) -> Device {
+    let mut builder = DeviceBuilder::new(interner, driver);
+    builder.allow_multiple_allocations(device.allow_multiple());
+    let strings = |texts: &[Box<str>]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (name, attribute) in device.attributes() {
+        let none = RawAttribute::default();
+        match attribute {
+            Attribute::Int(value) => builder.attribute(name, RawAttribute { int: Some(value), ..none }),
+            Attribute::Bool(value) => builder.attribute(name, RawAttribute { bool: Some(value), ..none }),
+            Attribute::Text(text) => builder.attribute(name, RawAttribute { string: Some(text), ..none }),
+            Attribute::Version(text) => builder.attribute(name, RawAttribute { version: Some(text), ..none }),
+            Attribute::Ints(values) => builder.attribute(name, RawAttribute { ints: Some(values), ..none }),
+            Attribute::Bools(values) => builder.attribute(name, RawAttribute { bools: Some(values), ..none }),
+            Attribute::Texts(texts) => {
+                builder.attribute(name, RawAttribute { strings: Some(&strings(texts)), ..none })
+            }
+            Attribute::Versions(texts) => {
+                builder.attribute(name, RawAttribute { versions: Some(&strings(texts)), ..none })
+            }
+            Attribute::Odd(odd) => builder.attribute(
+                name,
+                RawAttribute {
+                    ints: odd.ints.as_deref(),
+                    bools: odd.bools.as_deref(),
+                    strings: odd.strings.as_deref(),
+                    versions: odd.versions.as_deref(),
+                    int: odd.int,
+                    bool: odd.bool,
+                    string: odd.string.as_deref(),
+                    version: odd.version.as_deref(),
+                },
+            ),
+        };
+    }
+    for capacity in device.capacities() {
+        builder.capacity(&capacity.name, capacity.value.clone());
+    }
+    builder.build()
+}
+
+/// How to guard a look-up, as Kubernetes says it (`cel/errors.go`).
+const HINT: &str = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() \
+                    for optional fields";
+
+impl Failure {
+    /// The error of a selector of `owner`, a class or a claim.
+    pub(crate) fn describe(&self, owner: &str, position: usize, device: &str) -> String {
+        match self {
+            Self::Empty => {
+                format!("{owner}: selector #{position}: CEL expression empty (unsupported selector type?)")
+            }
+            Self::Compile(error) => format!("{owner}: selector #{position}: CEL compile error: {error}"),
+            Self::Evaluate(error) => {
+                let hint = if error.contains("no such key:") { HINT } else { "" };
+                format!("{owner}: selector #{position} on device {device}: CEL runtime error: {error}{hint}")
+            }
+        }
+    }
+
+    /// The error of a derived attribute.
+    pub(crate) fn describe_derived(&self, name: &str, device: &str) -> String {
+        match self {
+            Self::Empty => format!("compile derived attribute {name} failed: no expression"),
+            Self::Compile(error) => format!("compile derived attribute {name} failed: {error}"),
+            Self::Evaluate(error) => {
+                format!("evaluate derived attribute {name} on device {device} failed: {error}")
+            }
+        }
+    }
+}
