@@ -176,12 +176,11 @@ impl<'a> Constraint<'a> {
             None => 1,
             Some(form) => {
                 let known = self.forms.iter().rev().take(8).position(|known| known == form);
-                let position = match known {
-                    Some(back) => self.forms.len() - 1 - back,
-                    None => {
-                        self.forms.push(form.clone());
-                        self.forms.len() - 1
-                    }
+                let position = if let Some(back) = known {
+                    self.forms.len() - 1 - back
+                } else {
+                    self.forms.push(form.clone());
+                    self.forms.len() - 1
                 };
                 u32::try_from(position + 2).unwrap_or(1)
             }
@@ -219,11 +218,13 @@ impl<'a> Constraint<'a> {
                 form.version = Some(version);
                 form.set = scalar(Type::Version, version);
             }
-            Attribute::Ints(ints) => form.set = self.list(Type::Int, ints.iter().copied()),
-            Attribute::Bools(bools) => form.set = self.list(Type::Bool, bools.iter().copied().map(i64::from)),
+            Attribute::Ints(ints) => form.set = Self::list(Type::Int, ints.iter().copied()),
+            Attribute::Bools(bools) => {
+                form.set = Self::list(Type::Bool, bools.iter().copied().map(i64::from));
+            }
             Attribute::Texts(texts) => form.set = self.texts(Type::Text, texts.iter().map(|text| &**text)),
             Attribute::Versions(texts) => {
-                form.set = self.texts(Type::Version, texts.iter().map(|text| &**text))
+                form.set = self.texts(Type::Version, texts.iter().map(|text| &**text));
             }
             Attribute::Odd(odd) => form = self.odd(odd),
         }
@@ -236,9 +237,8 @@ impl<'a> Constraint<'a> {
         let version = odd.version.as_deref().map(|version| self.number(version));
         let strings = |list: &'_ Option<Vec<String>>| list.clone().unwrap_or_default();
         let (texts, versions) = (strings(&odd.strings), strings(&odd.versions));
-        let set = self
-            .list(Type::Int, odd.ints.iter().flatten().copied())
-            .or_else(|| self.list(Type::Bool, odd.bools.iter().flatten().copied().map(i64::from)))
+        let set = Self::list(Type::Int, odd.ints.iter().flatten().copied())
+            .or_else(|| Self::list(Type::Bool, odd.bools.iter().flatten().copied().map(i64::from)))
             .or_else(|| self.texts(Type::Text, texts.iter().map(String::as_str)))
             .or_else(|| self.texts(Type::Version, versions.iter().map(String::as_str)));
         let one = |of, value: Option<i64>| value.map(|value| Set::new(of, vec![value]));
@@ -251,14 +251,14 @@ impl<'a> Constraint<'a> {
         Form { text, int: odd.int, bool, version, set }
     }
 
-    fn list(&self, of: Type, elements: impl Iterator<Item = i64>) -> Option<Set> {
+    fn list(of: Type, elements: impl Iterator<Item = i64>) -> Option<Set> {
         let elements: Vec<_> = elements.collect();
         (!elements.is_empty()).then(|| Set::new(of, elements))
     }
 
     fn texts<'t>(&mut self, of: Type, texts: impl Iterator<Item = &'t str>) -> Option<Set> {
         let numbers: Vec<_> = texts.map(|text| self.number(text)).collect();
-        self.list(of, numbers.into_iter())
+        Self::list(of, numbers.into_iter())
     }
 
     fn number(&mut self, text: &str) -> i64 {

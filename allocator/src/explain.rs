@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
@@ -578,22 +579,24 @@ impl Explanation {
             Verdict::Error(error) => format!("node {}: {error}\n", self.node),
         };
         for failed in &self.failed {
-            text.push_str(&format!(
-                "  claim {}, request {}: {} of {} devices\n",
+            // Writing to a String does not fail.
+            let _ = writeln!(
+                text,
+                "  claim {}, request {}: {} of {} devices",
                 failed.claim, failed.request, failed.found, failed.wanted
-            ));
+            );
             for count in &failed.summary {
                 let closest = match &count.short_by {
                     Some(short_by) => format!("closest {} lacks {short_by}", count.example),
                     None => format!("for example {}", count.example),
                 };
-                text.push_str(&format!("    {:>5} {} ({closest})\n", count.devices, count.what));
+                let _ = writeln!(text, "    {:>5} {} ({closest})", count.devices, count.what);
             }
             for device in &failed.devices {
-                text.push_str(&format!("    {}: {}\n", device.device, device.reason));
+                let _ = writeln!(text, "    {}: {}", device.device, device.reason);
             }
             if failed.omitted > 0 {
-                text.push_str(&format!("    and {} more devices\n", failed.omitted));
+                let _ = writeln!(text, "    and {} more devices", failed.omitted);
             }
         }
         bound(text, limit)

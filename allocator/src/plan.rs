@@ -101,6 +101,10 @@ pub(crate) enum Wanted {
 
 /// A request without alternatives, or one alternative.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_field_names,
+    reason = "a request's position among requests is called so in the API too"
+)]
 pub(crate) struct Request<'a> {
     pub(crate) claim: usize,
     /// Position in the claim.
@@ -211,14 +215,13 @@ impl<'a> Plan<'a> {
             other => return Err(fail(format!(": unsupported count mode {other}"))),
         };
         let known = self.kinds.iter().rev().take(LOOK_BACK).position(|kind| kind.asked.same_kind(&asked));
-        let kind = match known {
-            Some(back) => self.kinds.len() - 1 - back,
-            None => {
-                let programs = inventory.programs();
-                let selectors = asked.selectors.iter().map(|selector| programs.selector(selector)).collect();
-                self.kinds.push(Kind { asked, class: class.clone(), selectors });
-                self.kinds.len() - 1
-            }
+        let kind = if let Some(back) = known {
+            self.kinds.len() - 1 - back
+        } else {
+            let programs = inventory.programs();
+            let selectors = asked.selectors.iter().map(|selector| programs.selector(selector)).collect();
+            self.kinds.push(Kind { asked, class: class.clone(), selectors });
+            self.kinds.len() - 1
         };
         self.requests.push(Request {
             claim: claim_index,

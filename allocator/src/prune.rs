@@ -188,6 +188,7 @@ fn most_distinct(forms: &[Rc<Form>]) -> Option<usize> {
     Some(values.len() + usize::from(scalars.iter().any(Option::is_none)))
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the other bounds of this kind may not exist")]
 fn most_with_common_element(forms: &[Rc<Form>], common: Option<&Set>) -> Option<usize> {
     let mut counts: BTreeMap<(Type, i64), usize> = BTreeMap::new();
     for set in forms.iter().filter_map(|form| form.set.as_ref()) {
@@ -203,6 +204,7 @@ fn most_with_common_element(forms: &[Rc<Form>], common: Option<&Set>) -> Option<
 }
 
 /// Devices that draw from one counter set only are limited by each of its counters on its own; all others count.
+#[allow(clippy::type_complexity, reason = "a name for the map would hide what its key is")]
 fn most_by_counters(state: &State<'_>, usable: &[Usable]) -> usize {
     // By pool and counter set: how many devices, and their amounts by counter.
     let mut sets: BTreeMap<(usize, u32), (usize, BTreeMap<u32, Vec<Nanos>>)> = BTreeMap::new();

@@ -283,6 +283,7 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// Goes on after a branch failed.
+    #[allow(clippy::needless_pass_by_value, reason = "a frame that is resumed is spent")]
     fn resume(&mut self, frame: Frame, outcome: Outcome) -> Result<Step, AllocateError> {
         match frame {
             // Too many devices in a later claim does not concern this one.

@@ -44,6 +44,7 @@ struct Names {
 
 /// Compiled expressions, and the names that they and devices refer to.
 #[derive(Debug, Default)]
+#[allow(clippy::type_complexity, reason = "the key is explained where it stands")]
 pub(crate) struct Programs {
     compiler: Compiler,
     names: Mutex<Names>,

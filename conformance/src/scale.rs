@@ -16,6 +16,10 @@ const NODES: usize = 5_000;
 /// # Errors
 ///
 /// The objects cannot be made.
+///
+/// # Panics
+///
+/// An allocation that must succeed does not: the figures would mean nothing.
 pub fn run() -> Result<(), String> {
     let decode = |error: serde_json::Error| error.to_string();
     let class = serde_json::from_value(json!({

@@ -217,7 +217,7 @@ impl Inventory {
         let claim: Arc<str> = claim.into();
         for Holding { device, kind } in &holdings {
             self.change_pool(&device.pool, |pool| {
-                pool.change_use(&device.device, |used| used.add(&claim, kind))
+                pool.change_use(&device.device, |used| used.add(&claim, kind));
             });
         }
         self.holdings.insert(claim, holdings.into());
@@ -228,7 +228,7 @@ impl Inventory {
         let Some(holdings) = self.holdings.remove(claim) else { return };
         for Holding { device, kind } in holdings.iter() {
             self.change_pool(&device.pool, |pool| {
-                pool.change_use(&device.device, |used| used.remove(claim, kind))
+                pool.change_use(&device.device, |used| used.remove(claim, kind));
             });
         }
     }

@@ -114,7 +114,7 @@ impl Scope {
             (Some(name), ..) if !name.is_empty() => Self::Node(name.into()),
             (_, Some(true), ..) => Self::All,
             (.., Some(selector), _) => {
-                Self::Selected(Matcher::parse(selector).map(Arc::new).map_err(|error| error.into()))
+                Self::Selected(Matcher::parse(selector).map(Arc::new).map_err(std::convert::Into::into))
             }
             (.., Some(true)) => Self::PerDevice,
             _ => Self::Unknown,
@@ -192,6 +192,7 @@ struct Row {
 
 /// A published slice.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent facts of the API object")]
 pub(crate) struct Slice {
     pub(crate) name: Arc<str>,
     pub(crate) driver: Arc<str>,

@@ -289,7 +289,7 @@ fn partitions(
     Ok(summary)
 }
 
-fn counters_of<'a>(device: DeviceRef<'a>) -> impl Iterator<Item = ((String, String), &'a Quantity)> {
+fn counters_of(device: DeviceRef<'_>) -> impl Iterator<Item = ((String, String), &Quantity)> {
     device.consumptions().iter().flat_map(|consumption| {
         consumption
             .counters
