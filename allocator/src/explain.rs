@@ -18,6 +18,7 @@ use crate::evaluate::Unselected;
 use crate::inventory::Inventory;
 use crate::objects::{DeviceTaint, Node, ResourceClaim};
 use crate::plan::{Choice, Wanted};
+use crate::result;
 use crate::search::{Deepest, End, Limits, Search};
 use crate::state::{Rejection, Shortfall, State, TaintedBy};
 use crate::view::{Location, Status};
@@ -278,7 +279,13 @@ impl Inventory {
         let deepest = search.deepest.take();
         let verdict = match end {
             Err(error) => return failed(&error),
-            Ok(End::Found(_)) => return explain(Verdict::Fits, Vec::new()),
+            // What was found may still not be expressible as a result.
+            Ok(End::Found(chosen)) => {
+                return match result::build(&state, &chosen, &mut String::new) {
+                    Ok(_) => explain(Verdict::Fits, Vec::new()),
+                    Err(error) => failed(&error),
+                };
+            }
             Ok(End::DoesNotFit) if has_invalid_pool(&state) => {
                 Verdict::Error(AllocateError::InvalidPools.to_string())
             }
