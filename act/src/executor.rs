@@ -5,7 +5,7 @@ use std::{fmt::Display, sync::Arc, time::Duration};
 use dra_api::{Claim, Object, ObjectKey, Pod, PodGroup, Uid};
 use dra_controllers::{
     plan::{Action, Lookup, NewClaim, Notice, Pass, Plan, Precondition, Subject, SubjectKind},
-    resourceclaim::{REASON_CREATION, REASON_RESERVATION},
+    resourceclaim::{REASON_CREATION, REASON_RESERVATION, note},
     view::{Source, Tracked, View},
 };
 use dra_runtime::{
@@ -81,7 +81,7 @@ impl Executor {
         for _ in 0..ROUNDS {
             pass.now = self.shared.clock().elapsed();
             let plan = self.shared.read(|view| plan(view, &pass));
-            if !plan.why.is_empty() {
+            if !plan.why.is_empty() && tracing::enabled!(tracing::Level::DEBUG) {
                 let why: Vec<String> = plan.why.iter().map(ToString::to_string).collect();
                 tracing::debug!(%key, ?why, "not settled");
             }
@@ -416,20 +416,12 @@ impl Executor {
         }
         match action {
             Action::Create(new) => {
-                let prefix = match new.owner.kind {
-                    SubjectKind::Pod => "PodResourceClaim",
-                    SubjectKind::PodGroup => "PodGroupResourceClaim",
-                };
+                let text = format!("create ResourceClaim {}*: {}", new.generate_name, failure.stable_text());
                 self.tell(&Notice {
                     subject: new.owner.clone(),
                     reason: REASON_CREATION,
                     action: "GenerateClaim",
-                    note: format!(
-                        "{prefix} {}: create ResourceClaim {}*: {}",
-                        new.entry,
-                        new.generate_name,
-                        failure.stable_text()
-                    ),
+                    note: note(new.owner.kind, &new.entry, &text),
                 });
             }
             Action::Reserve { claim, consumer, .. } if consumer.is_pod() => self.tell(&Notice {

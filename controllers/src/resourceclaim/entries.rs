@@ -184,17 +184,24 @@ pub(super) fn generate(
 
 /// Says on the owner why an entry gets no claim.
 pub(super) fn refuse(subject: &Subject, entry: &ClaimEntry, why: Why, plan: &mut Plan) {
-    plan.actions.push(Action::Notify(Notice {
-        subject: subject.clone(),
-        reason: REASON_CREATION,
-        action: "GenerateClaim",
-        note: note(subject.kind, &entry.name, &why),
-    }));
+    say(subject, entry, (REASON_CREATION, "GenerateClaim"), why, plan);
+}
+
+/// Says on the owner why something cannot be done for an entry; reason and action are the event's.
+pub(super) fn say(
+    subject: &Subject,
+    entry: &ClaimEntry,
+    (reason, action): (&'static str, &'static str),
+    why: Why,
+    plan: &mut Plan,
+) {
+    let note = note(subject.kind, &entry.name, &why);
+    plan.actions.push(Action::Notify(Notice { subject: subject.clone(), reason, action, note }));
     plan.why.push(why);
 }
 
 /// The text of an event about one entry, as in-tree puts it.
-pub(super) fn note(kind: SubjectKind, entry: &str, why: &dyn std::fmt::Display) -> String {
+pub fn note(kind: SubjectKind, entry: &str, why: &dyn std::fmt::Display) -> String {
     match kind {
         SubjectKind::Pod => format!("PodResourceClaim {entry}: {why}"),
         SubjectKind::PodGroup => format!("PodGroupResourceClaim {entry}: {why}"),
@@ -202,8 +209,12 @@ pub(super) fn note(kind: SubjectKind, entry: &str, why: &dyn std::fmt::Display) 
 }
 
 /// Records claims in the owner's status if that changes it: always the whole list, because an entry that our
-/// field manager owns and an apply leaves out is removed.
+/// field manager owns and an apply leaves out is removed. While claims are still to be created, their names are
+/// recorded together with these in the next round.
 pub(super) fn record(owner: &Owner<'_>, new: &BTreeMap<Arc<str>, Arc<str>>, plan: &mut Plan) {
+    if plan.actions.iter().any(|a| matches!(a, Action::Create(_))) {
+        return;
+    }
     let mut all: BTreeMap<&Arc<str>, &Arc<str>> =
         owner.statuses.iter().filter_map(|s| Some((&s.name, s.claim_name.as_ref()?))).collect();
     let mut changed = false;

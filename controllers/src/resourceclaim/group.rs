@@ -9,7 +9,7 @@ use super::{
     entries::{Check, Owner, check, find_generated, generate, record},
 };
 use crate::{
-    plan::{Action, Pass, Plan, Subject, SubjectKind},
+    plan::{Pass, Plan, Subject, SubjectKind},
     view::View,
 };
 
@@ -49,9 +49,7 @@ impl ResourceClaims {
                 None => generate(view, &self.gates, &owner, entry, replaces, pass, &mut plan),
             }
         }
-        if !plan.actions.iter().any(|a| matches!(a, Action::Create(_))) {
-            record(&owner, &found, &mut plan);
-        }
+        record(&owner, &found, &mut plan);
         plan
     }
 }

@@ -10,6 +10,8 @@ mod group;
 pub mod naming;
 mod pod;
 
+pub use entries::note;
+
 use std::fmt;
 
 use dra_api::ObjectKey;

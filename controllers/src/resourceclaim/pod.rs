@@ -8,12 +8,12 @@ use dra_api::{Claim, ClaimEntry, Consumer, ObjectKey, Pod, PodGroup, names};
 use super::{
     REASON_RESERVATION, ResourceClaims,
     entries::{
-        Check, Owner, check, claim_key, find_generated, generate, is_group_entry, note, record, refuse,
+        Check, Owner, check, claim_key, find_generated, generate, is_group_entry, record, refuse, say,
     },
     group::group_owner,
 };
 use crate::{
-    plan::{Action, Notice, Pass, Plan, Precondition, Subject, SubjectKind, Why},
+    plan::{Action, Pass, Plan, Precondition, Subject, SubjectKind, Why},
     view::View,
 };
 
@@ -61,11 +61,7 @@ impl ResourceClaims {
                 found.insert(Arc::clone(&entry.name), claim);
             }
         }
-        let creates = plan.actions.iter().any(|a| matches!(a, Action::Create(_)));
-        if !creates {
-            // Otherwise the names of the new claims are recorded together with these in the next round.
-            record(&owner, &found, &mut plan);
-        }
+        record(&owner, &found, &mut plan);
         if let Some(node) = &pod.node_name {
             self.plan_reservations(view, &owner, pod, node, membership, &mut plan);
         }
@@ -211,13 +207,7 @@ fn obstacle(claim: &Claim, node: &Arc<str>) -> Option<Why> {
 }
 
 fn refuse_reservation(subject: &Subject, entry: &ClaimEntry, why: Why, plan: &mut Plan) {
-    plan.actions.push(Action::Notify(Notice {
-        subject: subject.clone(),
-        reason: REASON_RESERVATION,
-        action: "ReserveClaim",
-        note: note(subject.kind, &entry.name, &why),
-    }));
-    plan.why.push(why);
+    say(subject, entry, (REASON_RESERVATION, "ReserveClaim"), why, plan);
 }
 
 pub(super) fn precondition(claim: &Claim) -> Precondition {

@@ -230,16 +230,12 @@ impl View {
         self.index.claim_counts.iter().map(|(labels, n)| (*labels, *n))
     }
 
-    fn forget_deallocation(&mut self, uid: &Uid) {
-        self.deallocated.remove(uid);
-    }
-
     /// Call with each change: drops notes about claims that are gone.
     pub fn follow(&mut self, change: &Change) {
         if let Change::Claim(Delta { key, old: Some(old) }) = change
             && self.claims.get(key).is_none_or(|new| new.meta.uid != old.meta.uid || !new.finalizer)
         {
-            self.forget_deallocation(&old.meta.uid);
+            self.deallocated.remove(&old.meta.uid);
         }
     }
 }
