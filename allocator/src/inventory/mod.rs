@@ -5,6 +5,7 @@
 
 pub(crate) mod pool;
 pub(crate) mod slice;
+pub(crate) mod tainting;
 pub(crate) mod usage;
 
 use std::sync::Arc;
@@ -264,7 +265,10 @@ impl Inventory {
     }
 
     /// Pools from this one on, sorted.
-    pub(crate) fn pools_from(&self, first: &PoolId) -> impl Iterator<Item = (&PoolId, &Arc<Pool>)> {
+    pub(crate) fn pools_from<'a>(
+        &'a self,
+        first: &PoolId,
+    ) -> impl Iterator<Item = (&'a PoolId, &'a Arc<Pool>)> + use<'a> {
         self.pools.range(first.clone()..)
     }
 

@@ -277,6 +277,11 @@ impl Slice {
         self.texts.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
+    /// Whether any device has a taint with this effect.
+    pub(crate) fn has_taint(&self, effect: &str) -> bool {
+        self.taints.iter().any(|taint| taint.effect == effect)
+    }
+
     /// How many different taints the slice publishes.
     pub(crate) fn taint_count(&self) -> usize {
         self.taints.len()

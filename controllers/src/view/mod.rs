@@ -4,17 +4,20 @@
 //! whichever way it came, so that a planner never acts again on what it has already changed while the watch
 //! lags behind.
 
+mod devices;
 mod index;
 mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dra_allocator::{Features, Inventory};
 use dra_api::{
-    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, Object, ObjectKey, Pod, PodGroup,
-    ResourceVersion, Uid,
+    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Object, ObjectKey, Pod,
+    PodGroup, ResourceVersion, Uid,
 };
 
+pub use devices::{ResourceSlice, device_id};
 pub use index::{Edit, Index};
 use store::Outcome;
 pub use store::{Source, Store, UNCONFIRMED_FOR};
@@ -45,6 +48,10 @@ pub enum Change {
     Claim(Delta<Claim>),
     /// A template came, changed or went.
     Template(Delta<ClaimTemplate>),
+    /// A slice came, changed or went.
+    Slice(Delta<ResourceSlice>),
+    /// A taint rule came, changed or went.
+    TaintRule(Delta<DeviceTaintRule>),
 }
 
 /// Labels of the in-tree gauge: allocated, admin access, source.
@@ -69,6 +76,8 @@ pub struct Indexes {
     /// Claims by namespace and the uids in `status.reservedFor`.
     pub claims_by_consumer: Index<ObjectKey>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
+    /// Slices, taints and allocations; none while no controller asks for devices.
+    devices: Option<Inventory>,
 }
 
 /// A kind that the view keeps.
@@ -81,6 +90,9 @@ pub trait Tracked: Object {
     fn index(&self, indexes: &mut Indexes, edit: Edit);
     #[doc(hidden)]
     fn change(delta: Delta<Self>) -> Change;
+    /// Drops what is kept elsewhere, or by nobody, before the object is stored.
+    #[doc(hidden)]
+    fn reduce(&mut self, _: &mut Indexes) {}
 }
 
 /// The picture of the cluster.
@@ -94,6 +106,10 @@ pub struct View {
     pub claims: Store<Claim>,
     /// Templates.
     pub templates: Store<ClaimTemplate>,
+    /// Slices; their devices are in the inventory.
+    pub slices: Store<ResourceSlice>,
+    /// Taint rules; empty while their API is not served.
+    pub taint_rules: Store<DeviceTaintRule>,
     /// Who points at whom.
     pub index: Indexes,
     /// True when the API server serves PodGroups.
@@ -105,6 +121,18 @@ pub struct View {
 }
 
 impl View {
+    /// Keeps slices, taints and allocations from now on; before, devices of allocations are not kept, because the
+    /// claim controller has no use for them. Call it before the first object is observed.
+    pub fn keep_devices(&mut self, features: Features) {
+        self.index.devices = Some(Inventory::new(features));
+    }
+
+    /// Slices, taints and allocations; empty unless [`View::keep_devices`] was called. Claims go by the name
+    /// `namespace/name`.
+    pub fn inventory(&self) -> Option<&Inventory> {
+        self.index.devices.as_ref()
+    }
+
     /// An object as the watch or an answer showed it. Returns what changed, or nothing if a later state is known.
     pub fn observe<T: Tracked>(&mut self, object: T, source: Source, now: Elapsed) -> Option<Change> {
         let key = object.meta().key.clone();
@@ -113,7 +141,8 @@ impl View {
         if let Some(old) = &old {
             old.index(indexes, Edit::Remove);
         }
-        if let Some(new) = store.get(&key) {
+        if let Some(new) = store.get_mut(&key) {
+            new.reduce(indexes);
             new.index(indexes, Edit::Add);
         }
         Some(T::change(Delta { key, old }))
@@ -182,6 +211,8 @@ impl View {
         self.pod_groups.forget_old(now);
         self.claims.forget_old(now);
         self.templates.forget_old(now);
+        self.slices.forget_old(now);
+        self.taint_rules.forget_old(now);
         self.doubtful.retain(|_, owners| {
             owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
             !owners.is_empty()
@@ -339,6 +370,18 @@ impl Tracked for Claim {
         for consumer in &self.reserved_for {
             indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
         }
+        if let Some(inventory) = &mut indexes.devices
+            && self.allocation.is_some()
+        {
+            let name = key.to_string();
+            match edit {
+                Edit::Add => {
+                    let held = devices::holdings(self, inventory.features().consumable_capacity);
+                    inventory.apply_holdings(&name, held);
+                }
+                Edit::Remove => inventory.remove_allocation(&name),
+            }
+        }
         let count = indexes.claim_counts.entry(labels(self)).or_default();
         *count = match edit {
             Edit::Add => count.saturating_add(1),
@@ -351,6 +394,14 @@ impl Tracked for Claim {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Claim(delta)
+    }
+
+    fn reduce(&mut self, indexes: &mut Indexes) {
+        if indexes.devices.is_none()
+            && let Some(allocation) = &mut self.allocation
+        {
+            allocation.devices = Box::default();
+        }
     }
 }
 
@@ -367,5 +418,54 @@ impl Tracked for ClaimTemplate {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Template(delta)
+    }
+}
+
+impl Tracked for ResourceSlice {
+    fn store(view: &View) -> &Store<Self> {
+        &view.slices
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.slices, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if let (Some(inventory), Edit::Remove) = (&mut indexes.devices, edit) {
+            inventory.remove_slice(&self.meta.key.name);
+        }
+    }
+
+    fn reduce(&mut self, indexes: &mut Indexes) {
+        let content = self.take_content();
+        if let (Some(inventory), Some(content)) = (&mut indexes.devices, content) {
+            inventory.apply_slice(&content);
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Slice(delta)
+    }
+}
+
+impl Tracked for DeviceTaintRule {
+    fn store(view: &View) -> &Store<Self> {
+        &view.taint_rules
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.taint_rules, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        let Some(inventory) = &mut indexes.devices else { return };
+        match edit {
+            Edit::Add => inventory.apply_taint_rule(&devices::taint_rule(self)),
+            Edit::Remove => inventory.remove_taint_rule(&self.meta.key.name),
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::TaintRule(delta)
     }
 }
