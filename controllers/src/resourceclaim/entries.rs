@@ -196,7 +196,13 @@ pub(super) fn say(
     plan: &mut Plan,
 ) {
     let note = note(subject.kind, &entry.name, &why);
-    plan.actions.push(Action::Notify(Notice { subject: subject.clone(), reason, action, note }));
+    plan.actions.push(Action::Notify(Notice {
+        subject: subject.clone(),
+        reason,
+        action,
+        note,
+        warning: true,
+    }));
     plan.why.push(why);
 }
 

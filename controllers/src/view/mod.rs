@@ -5,6 +5,7 @@
 //! lags behind.
 
 mod devices;
+mod evictions;
 mod index;
 mod store;
 
@@ -18,6 +19,9 @@ use dra_api::{
 };
 
 pub use devices::{ResourceSlice, device_id};
+pub use evictions::{
+    Eviction, EvictionChange, EvictionCounts, Evictions, OVERDUE_AFTER, Reason, RuleNote, TaintSource,
+};
 pub use index::{Edit, Index};
 use store::Outcome;
 pub use store::{Source, Store, UNCONFIRMED_FOR};
@@ -52,6 +56,8 @@ pub enum Change {
     Slice(Delta<ResourceSlice>),
     /// A taint rule came, changed or went.
     TaintRule(Delta<DeviceTaintRule>),
+    /// What is remembered about evictions has changed.
+    Eviction(EvictionChange),
 }
 
 /// Labels of the in-tree gauge: allocated, admin access, source.
@@ -112,6 +118,8 @@ pub struct View {
     pub taint_rules: Store<DeviceTaintRule>,
     /// Who points at whom.
     pub index: Indexes,
+    /// Pods that are to be evicted.
+    pub evictions: Evictions,
     /// True when the API server serves PodGroups.
     pub pod_groups_served: bool,
     /// Claims whose allocation we cleared, and the state in which that left them.
@@ -259,6 +267,57 @@ impl View {
     /// Number of claims by allocation, admin access and source; only combinations that occur.
     pub fn claim_counts(&self) -> impl Iterator<Item = (ClaimLabels, u64)> {
         self.index.claim_counts.iter().map(|(labels, n)| (*labels, *n))
+    }
+
+    /// Remembers that the Pod is to be evicted, or that it is not any more. Nothing if the Pod has gone meanwhile.
+    pub fn schedule_eviction(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        eviction: Option<Eviction>,
+        now: Elapsed,
+    ) -> Option<Change> {
+        if eviction.is_some() {
+            self.pods.get(key).filter(|pod| pod.meta.uid == *uid)?;
+        }
+        Some(Change::Eviction(self.evictions.set(key, eviction, now)))
+    }
+
+    /// The API server has accepted that the Pod goes, because of these rules.
+    pub fn note_evicted(&mut self, rules: &[Uid], now: Elapsed) {
+        self.evictions.evicted(rules, now);
+    }
+
+    /// A request to evict the Pod ended without an answer.
+    pub fn note_eviction_in_doubt(&mut self, pod: &ObjectKey, rules: &[Uid]) {
+        self.evictions.in_doubt(pod, rules);
+    }
+
+    /// A PodDisruptionBudget forbids the Pod's eviction, or does so no more.
+    pub fn note_blocked(&mut self, pod: &ObjectKey, blocked: bool) -> Option<Change> {
+        self.evictions.set_blocked(pod, blocked).map(Change::Eviction)
+    }
+
+    /// The condition of the rule was written.
+    pub fn note_reported(&mut self, rule: &Uid, now: Elapsed) {
+        self.evictions.written(rule, now);
+    }
+
+    /// Call with each change, before planners are told of it: what follows from it for evictions is a change of its
+    /// own.
+    pub fn follow_evictions(&mut self, change: &Change, now: Elapsed) -> Option<Change> {
+        match change {
+            Change::Pod(delta) => {
+                let pod = self.pods.get(&delta.key);
+                self.evictions.pod_changed(&delta.key, pod, now).map(Change::Eviction)
+            }
+            Change::TaintRule(delta) => {
+                let old = delta.old.as_ref().map(|old| &old.meta.uid);
+                self.evictions.rule_changed(old, self.taint_rules.get(&delta.key), now);
+                None
+            }
+            _ => None,
+        }
     }
 
     /// Call with each change: drops notes about claims that are gone.

@@ -524,7 +524,11 @@ impl Driver {
                 Ok(())
             }
             Action::Delete { claim, .. } => self.delete(server, claim),
-            Action::Notify(_) => Ok(()),
+            Action::Notify(_)
+            | Action::Schedule { .. }
+            | Action::Disrupt { .. }
+            | Action::Evict { .. }
+            | Action::Report(_) => Ok(()),
         }
     }
 

@@ -134,6 +134,10 @@ pub(crate) fn check(server: &Server, action: &Action) {
             assert!(!object["status"]["allocation"].is_null(), "reserved without allocation: {action}");
             assert!(!present.contains(&&*consumer.uid), "reserved twice: {action}");
         }
-        Action::Notify(_) => {}
+        Action::Notify(_)
+        | Action::Schedule { .. }
+        | Action::Disrupt { .. }
+        | Action::Evict { .. }
+        | Action::Report(_) => {}
     }
 }
