@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use self::pool::Pool;
 use self::slice::{Shapes, Slice};
+use self::tainting::DeviceFilter;
 use self::usage::{Holding, HoldingKind};
 use crate::features::Features;
 use crate::ids::{DeviceId, PoolId};
@@ -190,14 +191,26 @@ impl Inventory {
             name: object.metadata.name.as_str().into(),
         };
         self.device_rules += usize::from(key.device.is_some());
+        self.forget_summaries(&key);
         self.rule_keys.insert(key.name.clone(), key.clone());
         self.rules.insert(key, Arc::new(object.clone()));
+    }
+
+    /// A rule that selects devices of these pools came or goes.
+    fn forget_summaries(&mut self, key: &RuleKey) {
+        let filter = DeviceFilter { driver: key.driver.as_deref(), pool: key.pool.as_deref(), device: None };
+        let stale: Vec<PoolId> =
+            self.pools_matching(filter).filter(|pool| pool.has_summary()).map(|pool| pool.id.clone()).collect();
+        for id in stale {
+            self.change_pool(&id, Pool::forget_summary);
+        }
     }
 
     /// Removes a taint rule. One that is not there is ignored.
     pub fn remove_taint_rule(&mut self, name: &str) {
         if let Some(key) = self.rule_keys.remove(name) {
             self.device_rules -= usize::from(key.device.is_some());
+            self.forget_summaries(&key);
             self.rules.remove(&key);
         }
     }

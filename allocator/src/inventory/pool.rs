@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Format;
 
-use super::slice::{DeviceRef, Slice};
+use super::slice::{Consumption, DeviceRef, Slice};
 use super::usage::DeviceUse;
 use crate::amount::Nanos;
 use crate::features::Features;
 use crate::ids::PoolId;
+use crate::summary::PoolSummary;
 
 /// A slice in its pool.
 #[derive(Clone, Debug)]
@@ -52,6 +53,11 @@ pub(crate) struct Pool {
     slots: Vec<Slot>,
     /// Devices that somebody holds, published or not.
     uses: imbl::OrdMap<Arc<str>, Arc<DeviceUse>>,
+    /// What held devices consumed when a slice last published them: hardware does not come free because its
+    /// description is withdrawn.
+    withdrawn: imbl::OrdMap<Arc<str>, Arc<[Consumption]>>,
+    /// What there is to tell about the pool, once somebody has asked.
+    summary: OnceLock<Arc<PoolSummary>>,
     whole: OnceLock<Arc<Whole>>,
     baseline: OnceLock<Arc<Baseline>>,
 }
@@ -70,6 +76,8 @@ impl Pool {
             id,
             slots: Vec::new(),
             uses: imbl::OrdMap::new(),
+            withdrawn: imbl::OrdMap::new(),
+            summary: OnceLock::new(),
             whole: OnceLock::new(),
             baseline: OnceLock::new(),
         }
@@ -95,23 +103,60 @@ impl Pool {
                 slot.mark(device, true);
             }
         }
+        self.forget_summary();
+        self.whole = OnceLock::new();
+        self.baseline = OnceLock::new();
         match self.find(&slot.slice.name) {
             Ok(position) => {
                 if let Some(old) = self.slots.get_mut(position) {
-                    *old = slot;
+                    let old = std::mem::replace(old, slot);
+                    self.remember(&old.slice);
                 }
             }
             Err(position) => self.slots.insert(position, slot),
         }
-        self.whole = OnceLock::new();
-        self.baseline = OnceLock::new();
     }
 
     pub(crate) fn remove_slice(&mut self, name: &str) -> Option<Arc<Slice>> {
         let position = self.find(name).ok()?;
+        self.forget_summary();
         self.whole = OnceLock::new();
         self.baseline = OnceLock::new();
-        Some(self.slots.remove(position).slice)
+        let slice = self.slots.remove(position).slice;
+        self.remember(&slice);
+        Some(slice)
+    }
+
+    /// Keeps what held devices of a slice that goes consume.
+    fn remember(&mut self, slice: &Slice) {
+        if slice.consumption_lists().is_empty() {
+            return;
+        }
+        for (name, _) in self.uses.iter().filter(|(_, used)| used.is_allocated()) {
+            let Some(device) = slice.find(name).next().and_then(|at| slice.device(at)) else { continue };
+            if !device.consumptions().is_empty() {
+                self.withdrawn.insert(name.clone(), device.consumptions().into());
+            }
+        }
+    }
+
+    /// What a held device consumed when it was last published, if that was seen.
+    pub(crate) fn withdrawn(&self, device: &str) -> &[Consumption] {
+        self.withdrawn.get(device).map_or(&[], |consumptions| consumptions)
+    }
+
+    /// What there is to tell about the pool; computed once after each change.
+    pub(crate) fn summary(&self, compute: impl FnOnce() -> PoolSummary) -> &Arc<PoolSummary> {
+        self.summary.get_or_init(|| Arc::new(compute()))
+    }
+
+    /// Something outside the pool has changed that its summary tells.
+    pub(crate) fn forget_summary(&mut self) {
+        self.summary = OnceLock::new();
+    }
+
+    pub(crate) fn has_summary(&self) -> bool {
+        self.summary.get().is_some()
     }
 
     /// Changes who holds a device.
@@ -120,6 +165,10 @@ impl Pool {
         let was = (used.is_dedicated(), used.is_allocated());
         change(&mut used);
         let is = (used.is_dedicated(), used.is_allocated());
+        self.forget_summary();
+        if !is.1 {
+            self.withdrawn.remove(device);
+        }
         if used.is_empty() {
             self.uses.remove(device);
         } else {

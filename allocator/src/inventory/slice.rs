@@ -269,6 +269,11 @@ impl Slice {
             .into_iter()
     }
 
+    /// Whether a device has this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.by_name.binary_search_by(|position| self.name_at(*position).cmp(name)).is_ok()
+    }
+
     fn name_at(&self, position: u32) -> &str {
         self.rows.get(position as usize).map_or("", |row| self.text(row.name))
     }

@@ -33,6 +33,12 @@ pub enum HoldingKind {
         /// Amounts by capacity name.
         capacity: BTreeMap<String, Quantity>,
     },
+    /// Capacity that was written down for a device without a share: the whole device is taken all the same, and only
+    /// summaries tell the amounts.
+    Recorded {
+        /// Amounts by capacity name.
+        capacity: BTreeMap<String, Quantity>,
+    },
     /// For administration; takes nothing away from others.
     Admin,
 }
@@ -56,7 +62,12 @@ pub fn holdings(allocation: &AllocationResult, consumable_capacity: bool) -> Vec
                     hold(HoldingKind::Consumed { capacity: result.consumed_capacity.clone() });
                 }
             }
-            _ => hold(HoldingKind::Dedicated),
+            _ => {
+                hold(HoldingKind::Dedicated);
+                if !result.consumed_capacity.is_empty() {
+                    hold(HoldingKind::Recorded { capacity: result.consumed_capacity.clone() });
+                }
+            }
         }
     }
     holdings
@@ -116,7 +127,15 @@ impl DeviceUse {
             .fold(0, Nanos::saturating_add)
     }
 
-    /// What each holding takes of the device's capacities.
+    /// Capacities that allocations tell, with a share or without.
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = &BTreeMap<String, Quantity>> {
+        self.holders.iter().filter_map(|holder| match &holder.kind {
+            HoldingKind::Consumed { capacity } | HoldingKind::Recorded { capacity } => Some(capacity),
+            _ => None,
+        })
+    }
+
+    /// What each share takes of the device's capacities.
     pub(crate) fn consumptions(&self) -> impl Iterator<Item = &BTreeMap<String, Quantity>> {
         self.holders.iter().filter_map(|holder| match &holder.kind {
             HoldingKind::Consumed { capacity } => Some(capacity),
@@ -179,7 +198,13 @@ mod tests {
                 HoldingKind::Consumed { capacity: [("memory".to_owned(), one)].into() }
             ]
         );
-        assert_eq!(kinds(share, false), [HoldingKind::Dedicated]);
+        assert_eq!(kinds(share.clone(), false)[0], HoldingKind::Dedicated);
+        let without_share = DeviceRequestAllocationResult { share_id: None, ..share };
+        let one = Quantity::parse("1").unwrap();
+        assert_eq!(
+            kinds(without_share, true),
+            [HoldingKind::Dedicated, HoldingKind::Recorded { capacity: [("memory".to_owned(), one)].into() }]
+        );
         assert_eq!(kinds(DeviceRequestAllocationResult::default(), true), [HoldingKind::Dedicated]);
         let admin = DeviceRequestAllocationResult { admin_access: Some(true), ..Default::default() };
         assert_eq!(kinds(admin, true), [HoldingKind::Admin]);

@@ -1,7 +1,7 @@
 //! What a pool has left, as people need to know it.
 //!
-//! Unlike the status of the API this counts each device once, takes account of taints and compatibility groups, takes a
-//! partition type together over several GPUs, and says what is free but of no use.
+//! Unlike the status of the API this judges a pool as the scheduler does (nothing can be allocated from one that is not
+//! valid), and says what is free but of no use, and what is wrong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dra_api::quantity::{Format, Quantity};
 use serde::Serialize;
 
-use super::status::{grouping, is_tainted, partition_type};
+use super::status::{Member, Taints, double_held, grouping, partition_type};
 use crate::amount::{self, Nanos};
 use crate::ids::PoolId;
 use crate::inventory::Inventory;
@@ -37,12 +37,23 @@ pub struct PoolReport {
     pub allocatable: usize,
     /// Devices that claims have although they are not published any more.
     pub unpublished: Vec<String>,
+    /// Devices that cannot be shared and that several claims have, sorted.
+    pub conflicts: Vec<Conflict>,
     /// By partition type, sorted.
     pub partitions: Vec<PartitionReport>,
     /// By counter, sorted.
     pub counters: Vec<CounterReport>,
     /// By capacity of devices that can be shared, sorted.
     pub shareable: Vec<ShareableReport>,
+}
+
+/// A device that several claims have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conflict {
+    /// The device.
+    pub device: String,
+    /// The claims, sorted.
+    pub claims: Vec<String>,
 }
 
 /// Devices of one partition type, over all counter sets.
@@ -109,7 +120,7 @@ impl Inventory {
     }
 }
 
-fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -> PoolReport {
+pub(super) fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -> PoolReport {
     let features = inventory.features();
     let whole = pool.whole(features);
     let slots: Vec<(usize, &Slice)> = whole
@@ -131,6 +142,7 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
         Err(_) => Arc::new(Facts::default()),
     };
     let baseline = Baseline::new(pool, &whole.slots, &facts);
+    let taints = Taints::new(inventory, &pool.id);
     let devices: Vec<Candidate<'_>> = slots
         .iter()
         .flat_map(|(slot, slice)| slice.devices().map(|device| (*slot, device)))
@@ -138,7 +150,7 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
             device,
             draw: facts.draw(slot, device.consumption_list()),
             allocated: pool.device_use(device.name()).is_some_and(|used| used.is_allocated()),
-            tainted: features.device_taints && is_tainted(inventory, &pool.id, device),
+            tainted: features.device_taints && taints.of(device),
         })
         .collect();
     let usable = problem.is_none();
@@ -147,7 +159,7 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
         .iter()
         .filter(|candidate| usable && candidate.is_free() && next.clone().take(candidate))
         .count();
-    let published = |name: &str| slices.iter().any(|slice| slice.find(name).next().is_some());
+    let published = |name: &str| slices.iter().any(|slice| slice.contains(name));
     PoolReport {
         pool: pool.id.to_string(),
         generation: slices.first().map_or(0, |slice| slice.generation),
@@ -161,10 +173,27 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
             .filter(|(name, used)| used.is_allocated() && !published(name))
             .map(|(name, _)| name.to_string())
             .collect(),
+        conflicts: conflicts(pool, &devices),
         partitions: partitions(pool, &slices, default_attribute, &devices, &facts, &next, usable),
         counters: counters(&facts, &baseline, &next, &devices),
         shareable: shareable(pool, &devices),
     }
+}
+
+fn conflicts(pool: &Pool, devices: &[Candidate<'_>]) -> Vec<Conflict> {
+    let members: Vec<Member<'_>> = devices
+        .iter()
+        .map(|one| Member { device: one.device, allocated: one.allocated, tainted: one.tainted })
+        .collect();
+    double_held(pool, &members)
+        .map(|device| Conflict {
+            device: device.to_owned(),
+            claims: pool
+                .device_use(device)
+                .map(|used| used.claims().iter().map(ToString::to_string).collect())
+                .unwrap_or_default(),
+        })
+        .collect()
 }
 
 struct Candidate<'a> {
@@ -244,11 +273,12 @@ fn partitions(
     usable: bool,
 ) -> Vec<PartitionReport> {
     let mut types: BTreeMap<(&str, &str), Vec<&Candidate<'_>>> = BTreeMap::new();
-    for ((device, attribute), candidate) in grouping(slices, default_attribute).iter().zip(devices) {
+    for (attribute, candidate) in grouping(slices, default_attribute).into_iter().zip(devices) {
+        let device = candidate.device;
         if device.consumptions().is_empty() || attribute.is_empty() {
             continue;
         }
-        if let Some(of_type) = partition_type(*device, &pool.id.driver, attribute) {
+        if let Some(of_type) = partition_type(device, &pool.id.driver, attribute) {
             types.entry((attribute, of_type)).or_default().push(candidate);
         }
     }

@@ -1,17 +1,17 @@
-//! Pool status as the in-tree controller computes it (`pkg/controller/resourcepoolstatusrequest`: `controller.go`,
-//! `views.go`); spec pool-status §3 to §6.
+//! Pool status as `ResourcePoolStatusRequest` tells it.
 //!
-//! Its weaknesses are part of the compatibility: surplus slices count, duplicate devices count twice, a device that is
-//! tainted and allocated is subtracted twice, taints and compatibility groups do not touch the partition summary. Two
-//! things are decided here that are left to chance there: slices are taken in the order of their names, and a text that
-//! is too long is cut between characters.
+//! Where the in-tree controller (`pkg/controller/resourcepoolstatusrequest`: `controller.go`, `views.go`; spec pool-status
+//! §3 to §6) writes what is right, this is the same to the letter: surplus slices count, and duplicate devices twice.
+//! Where it does not, the API's documentation decides; docs/DEVIATIONS.md lists each difference. Slices are taken in
+//! the order of their names, so that nothing depends on the order in which they came.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dra_api::quantity::Quantity;
 use serde::Serialize;
 
+use super::partitions::partitions;
+use super::shareable::shareable;
 use crate::ids::PoolId;
 use crate::inventory::Inventory;
 use crate::inventory::pool::Pool;
@@ -19,9 +19,11 @@ use crate::inventory::slice::{Attribute, DeviceRef, Slice};
 use crate::taints;
 
 /// The most items in a list of the status.
-const MOST_ITEMS: usize = 32;
+pub(super) const MOST_ITEMS: usize = 32;
 /// The most bytes of a validation error.
 const MOST_BYTES: usize = 256;
+/// How the error of an incomplete pool begins.
+const INCOMPLETE: &str = "PoolIncomplete:";
 
 /// `status.pools[]` of a `ResourcePoolStatusRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -31,7 +33,7 @@ pub struct PoolStatus {
     pub driver: String,
     /// Pool.
     pub pool_name: String,
-    /// Newest generation.
+    /// Newest generation; 1 in place of 0, which the API refuses.
     pub generation: i64,
     /// Slices found of that generation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,19 +41,19 @@ pub struct PoolStatus {
     /// Devices in these slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_devices: Option<i32>,
-    /// Devices that claims have, published or not.
+    /// Devices of these that claims have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocated_devices: Option<i32>,
     /// What remains after allocated and unavailable devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_devices: Option<i32>,
-    /// Tainted devices, allocated or not.
+    /// Tainted devices that are not allocated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable_devices: Option<i32>,
     /// The node, if all slices name the same one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// The first thing found wrong.
+    /// What was found wrong; at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_error: Option<String>,
     /// By partition type, sorted.
@@ -72,7 +74,7 @@ pub struct PartitionTypeStatus {
     pub of_type: String,
     /// Devices.
     pub total: i32,
-    /// How many more would fit if only devices of this type were allocated.
+    /// How many more can be allocated if only devices of this type are.
     pub allocatable: i32,
 }
 
@@ -82,7 +84,7 @@ pub struct PartitionTypeStatus {
 pub struct ShareableSummary {
     /// Without any allocation.
     pub fully_available_devices: i32,
-    /// With an allocation, even if nothing is left.
+    /// With an allocation, and something left.
     pub partially_available_devices: i32,
     /// By capacity, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -96,72 +98,141 @@ pub struct ShareableCapacity {
     pub name: String,
     /// Sum over the devices.
     pub total: Quantity,
-    /// Sum over all shares in the pool.
+    /// Sum over the shares of these devices.
     pub consumed: Quantity,
     /// The difference, at least zero.
     pub available: Quantity,
 }
 
-impl Inventory {
-    /// The status of each pool of `driver` that is published (only of `pool` if that is given), sorted by name.
-    ///
-    /// `default_attribute` is `spec.defaultPartitionTypeAttribute` of the request.
-    pub fn pool_statuses(
-        &self,
-        driver: &str,
-        pool: Option<&str>,
-        default_attribute: Option<&str>,
-    ) -> Vec<PoolStatus> {
-        let first = PoolId::new(driver, pool.unwrap_or_default());
-        self.pools_from(&first)
-            .take_while(|(id, _)| *id.driver == *driver && pool.is_none_or(|pool| *id.pool == *pool))
-            .filter(|(_, pool)| !pool.slots().is_empty())
-            .map(|(id, pool)| status(self, id, pool, default_attribute))
-            .collect()
+impl PoolStatus {
+    /// True while slices of the newest generation are missing; then there are no numbers.
+    pub fn is_incomplete(&self) -> bool {
+        self.validation_error.as_deref().is_some_and(|error| error.starts_with(INCOMPLETE))
+    }
+
+    /// Adds to what was found wrong, as far as there is room.
+    pub fn add_error(&mut self, error: &str) {
+        let text = match self.validation_error.take() {
+            Some(first) => format!("{first}; {error}"),
+            None => error.to_owned(),
+        };
+        self.validation_error = Some(cut(text));
     }
 }
 
-fn count(number: usize) -> i32 {
+pub(super) fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-fn status(inventory: &Inventory, id: &PoolId, pool: &Pool, default_attribute: Option<&str>) -> PoolStatus {
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MOST_BYTES));
+    text
+}
+
+/// The slices of the newest generation, in the order of their names.
+fn newest(pool: &Pool) -> (i64, Vec<&Slice>) {
     let generation = pool.slots().iter().map(|slot| slot.slice.generation).max().unwrap_or_default();
-    let slices: Vec<&Slice> =
-        pool.slots().iter().map(|slot| &*slot.slice).filter(|slice| slice.generation == generation).collect();
+    let of_generation = |slice: &&Slice| slice.generation == generation;
+    (generation, pool.slots().iter().map(|slot| &*slot.slice).filter(of_generation).collect())
+}
+
+/// Whether the status of the pool depends on the attribute that a request names.
+pub(super) fn uses_default(pool: &Pool) -> bool {
+    let (_, slices) = newest(pool);
+    slices.iter().any(|slice| !slice.counter_sets.is_empty())
+        && slices.iter().any(|slice| slice.len() > 0 && own_attribute(slice).is_empty())
+}
+
+pub(super) fn status(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -> PoolStatus {
+    let id = &pool.id;
+    let (generation, slices) = newest(pool);
     let mut found = PoolStatus {
         driver: id.driver.to_string(),
         pool_name: id.pool.to_string(),
-        generation,
+        generation: generation.max(1),
         node_name: common_node(&slices),
         ..PoolStatus::default()
     };
-    let announced = slices.first().map_or(0, |slice| slice.announced);
-    if i64::try_from(slices.len()).is_ok_and(|observed| observed < announced) {
-        let observed = slices.len();
-        found.validation_error = Some(cut(format!(
-            "PoolIncomplete: pool {id} is incomplete: observed {observed}/{announced} slices at generation {generation}"
-        )));
+    // Should slices disagree, one that is missing is not overlooked.
+    let announced = slices.iter().map(|slice| slice.announced).max().unwrap_or_default();
+    let observed = slices.len();
+    if i64::try_from(observed).is_ok_and(|observed| observed < announced) {
+        found.add_error(&format!(
+            "{INCOMPLETE} pool {id} is incomplete: observed {observed}/{announced} slices at generation {generation}"
+        ));
         return found;
     }
-    let devices: Vec<DeviceRef<'_>> = slices.iter().flat_map(|slice| slice.devices()).collect();
-    let allocated = pool.uses().filter(|(_, used)| used.is_allocated()).count();
-    let unavailable = devices.iter().filter(|device| is_tainted(inventory, id, **device)).count();
-    found.resource_slice_count = Some(count(slices.len()));
+    let taints = Taints::new(inventory, id);
+    let devices: Vec<Member<'_>> = slices
+        .iter()
+        .flat_map(|slice| slice.devices())
+        .map(|device| Member { device, allocated: is_allocated(pool, device), tainted: taints.of(device) })
+        .collect();
+    let is_published = |name: &str| slices.iter().any(|slice| slice.contains(name));
+    let (held, unpublished): (Vec<_>, Vec<_>) =
+        pool.uses().filter(|(_, used)| used.is_allocated()).partition(|(name, _)| is_published(name));
+    let unavailable = devices.iter().filter(|member| member.tainted && !member.allocated).count();
+    found.resource_slice_count = Some(count(observed));
     found.total_devices = Some(count(devices.len()));
-    found.allocated_devices = Some(count(allocated));
+    found.allocated_devices = Some(count(held.len()));
     found.unavailable_devices = Some(count(unavailable));
     found.available_devices =
-        Some(count(devices.len().saturating_sub(allocated).saturating_sub(unavailable)));
-    let partitions = partitions(id, pool, &slices, default_attribute);
-    let shareable = shareable(id, pool, &devices);
-    let error = partitions.as_ref().err().or(shareable.as_ref().err()).cloned();
-    found.validation_error = error.map(cut);
-    if found.validation_error.is_none() {
-        found.partition_summary = partitions.unwrap_or_default();
+        Some(count(devices.len().saturating_sub(held.len()).saturating_sub(unavailable)));
+    let partitions = partitions(pool, &slices, &devices, default_attribute);
+    let shareable = shareable(pool, &devices);
+    match (partitions, &shareable) {
+        (Err(error), _) | (Ok(_), Err(error)) => found.add_error(&error.clone()),
+        (Ok(summary), Ok(_)) => found.partition_summary = summary,
     }
     found.shareable_summary = shareable.unwrap_or_default();
+    if generation == 0 {
+        found.add_error(&format!(
+            "PoolGenerationZero: 1 stands for generation 0, which this API cannot express, of pool {id}"
+        ));
+    }
+    let twice: Vec<&str> = double_held(pool, &devices).collect();
+    if !twice.is_empty() {
+        found.add_error(&format!(
+            "DeviceAllocatedTwice: devices of pool {id} are held by more than one claim: {}",
+            twice.join(", ")
+        ));
+    }
+    if !unpublished.is_empty() {
+        let names: Vec<&str> = unpublished.iter().map(|(name, _)| &***name).collect();
+        found.add_error(&format!(
+            "DeviceNotPublished: claims hold devices that pool {id} does not publish at generation {generation}: {}",
+            names.join(", ")
+        ));
+    }
     found
+}
+
+/// A published device.
+pub(super) struct Member<'a> {
+    pub(super) device: DeviceRef<'a>,
+    /// A claim has it, not only for administration.
+    pub(super) allocated: bool,
+    /// A taint keeps claims away that do not tolerate it.
+    pub(super) tainted: bool,
+}
+
+fn is_allocated(pool: &Pool, device: DeviceRef<'_>) -> bool {
+    pool.device_use(device.name()).is_some_and(|used| used.is_allocated())
+}
+
+/// Devices that cannot be shared and that several claims have, sorted, each once.
+pub(super) fn double_held<'a>(pool: &'a Pool, devices: &[Member<'_>]) -> impl Iterator<Item = &'a str> {
+    let single: std::collections::BTreeSet<&str> = devices
+        .iter()
+        .filter(|member| member.allocated && !member.device.allow_multiple())
+        .map(|member| member.device.name())
+        .collect();
+    let twice: Vec<&'a str> = pool
+        .uses()
+        .filter(|(name, used)| single.contains(&***name) && used.claims().len() > 1)
+        .map(|(name, _)| &**name)
+        .collect();
+    twice.into_iter()
 }
 
 fn common_node(slices: &[&Slice]) -> Option<String> {
@@ -171,17 +242,31 @@ fn common_node(slices: &[&Slice]) -> Option<String> {
     is_common.then(|| first.to_string())
 }
 
-fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(MOST_BYTES));
-    text
+/// Finds out which devices of a pool are tainted.
+pub(super) struct Taints<'a> {
+    inventory: &'a Inventory,
+    id: &'a PoolId,
+    /// A rule taints all of them.
+    whole_pool: bool,
 }
 
-pub(super) fn is_tainted(inventory: &Inventory, id: &PoolId, device: DeviceRef<'_>) -> bool {
-    device.taints().any(|(_, taint)| taints::has_effect(taint))
-        || [None, Some(device.name().into())]
-            .iter()
-            .flat_map(|device| inventory.taint_rules(id, device.as_ref()))
-            .any(|rule| taints::has_effect(&rule.spec.taint))
+impl<'a> Taints<'a> {
+    pub(super) fn new(inventory: &'a Inventory, id: &'a PoolId) -> Self {
+        let whole_pool =
+            inventory.taint_rules(id, None).iter().any(|rule| taints::has_effect(&rule.spec.taint));
+        Self { inventory, id, whole_pool }
+    }
+
+    pub(super) fn of(&self, device: DeviceRef<'_>) -> bool {
+        self.whole_pool
+            || device.taints().any(|(_, taint)| taints::has_effect(taint))
+            || (self.inventory.has_device_rules()
+                && self
+                    .inventory
+                    .taint_rules(self.id, Some(&device.name().into()))
+                    .iter()
+                    .any(|rule| taints::has_effect(&rule.spec.taint)))
+    }
 }
 
 /// The partition type of a device; `None` if it has no such attribute of type string.
@@ -196,204 +281,20 @@ pub(super) fn partition_type<'a>(device: DeviceRef<'a>, driver: &str, attribute:
     }
 }
 
-/// Each device with the attribute that groups it; empty if nothing does.
-pub(super) fn grouping<'a>(
-    slices: &[&'a Slice],
-    default_attribute: Option<&'a str>,
-) -> Vec<(DeviceRef<'a>, &'a str)> {
-    let own = |slice: &'a Slice| slice.partition_type_attribute.as_deref().unwrap_or_default();
-    let declares = slices.iter().any(|slice| slice.len() > 0 && !own(slice).is_empty());
-    let default = if declares { "" } else { default_attribute.unwrap_or_default() };
+/// `partitionTypeAttribute` of the slice, possibly empty.
+pub(super) fn own_attribute(slice: &Slice) -> &str {
+    slice.partition_type_attribute.as_deref().unwrap_or_default()
+}
+
+/// The attribute that groups each device, empty if none does: its slice's own, else the default
+/// (`spec.defaultPartitionTypeAttribute` in the API's documentation).
+pub(super) fn grouping<'a>(slices: &[&'a Slice], default_attribute: Option<&'a str>) -> Vec<&'a str> {
     slices
         .iter()
         .flat_map(|slice| {
-            let attribute = if own(slice).is_empty() { default } else { own(slice) };
-            slice.devices().map(move |device| (device, attribute))
+            let own = own_attribute(slice);
+            let attribute = if own.is_empty() { default_attribute.unwrap_or_default() } else { own };
+            std::iter::repeat_n(attribute, slice.len())
         })
         .collect()
-}
-
-struct Group<'a> {
-    total: usize,
-    unused: Vec<DeviceRef<'a>>,
-    cost: Vec<String>,
-}
-
-type Counters = BTreeMap<(String, String), Quantity>;
-
-fn partitions(
-    id: &PoolId,
-    pool: &Pool,
-    slices: &[&Slice],
-    default_attribute: Option<&str>,
-) -> Result<Vec<PartitionTypeStatus>, String> {
-    let devices = grouping(slices, default_attribute);
-    if devices.iter().all(|(_, attribute)| attribute.is_empty()) {
-        return Ok(Vec::new());
-    }
-    if slices.iter().all(|slice| slice.counter_sets.is_empty()) {
-        return Err(format!(
-            "PartitionTypeMissing: pool {id} declares partitionTypeAttribute but publishes no sharedCounters"
-        ));
-    }
-    let is_used =
-        |device: DeviceRef<'_>| pool.device_use(device.name()).is_some_and(|used| used.is_allocated());
-    let mut groups: BTreeMap<(&str, &str), Group<'_>> = BTreeMap::new();
-    for (device, attribute) in &devices {
-        if device.consumptions().is_empty() || attribute.is_empty() {
-            continue;
-        }
-        let Some(of_type) = partition_type(*device, &id.driver, attribute) else {
-            return Err(format!(
-                "PartitionTypeMissing: device {:?} in pool {id} does not carry partition type attribute {attribute:?}",
-                device.name()
-            ));
-        };
-        let cost = cost(*device);
-        let group = groups.entry((attribute, of_type)).or_insert_with(|| Group {
-            total: 0,
-            unused: Vec::new(),
-            cost: cost.clone(),
-        });
-        if group.cost != cost {
-            return Err(format!(
-                "PartitionCostMismatch: devices of partition type {of_type:?} in pool {id} consume different counters"
-            ));
-        }
-        group.total += 1;
-        if !is_used(*device) {
-            group.unused.push(*device);
-        }
-    }
-    let baseline =
-        counters_left(slices, devices.iter().map(|(device, _)| *device).filter(|one| is_used(*one)));
-    let summary: Vec<_> = groups
-        .into_iter()
-        .map(|((attribute, of_type), group)| {
-            let mut left = baseline.clone();
-            let fitting = group.unused.iter().filter(|device| take(**device, &mut left)).count();
-            PartitionTypeStatus {
-                attribute: attribute.to_owned(),
-                of_type: of_type.to_owned(),
-                total: count(group.total),
-                allocatable: count(fitting),
-            }
-        })
-        .collect();
-    if summary.len() > MOST_ITEMS {
-        return Err(format!(
-            "PartitionSummaryOverCap: pool {id} has {} partition types, exceeding the maximum of {MOST_ITEMS}",
-            summary.len()
-        ));
-    }
-    Ok(summary)
-}
-
-fn counters_of(device: DeviceRef<'_>) -> impl Iterator<Item = ((String, String), &Quantity)> {
-    device.consumptions().iter().flat_map(|consumption| {
-        consumption
-            .counters
-            .iter()
-            .zip(&consumption.published)
-            .map(|((counter, _), amount)| ((consumption.set.to_string(), counter.to_string()), amount))
-    })
-}
-
-/// Counter sets are part of the identity, and so is how an amount is written.
-fn cost(device: DeviceRef<'_>) -> Vec<String> {
-    let mut cost: Vec<_> =
-        counters_of(device).map(|((set, counter), amount)| format!("{set}/{counter}={amount}")).collect();
-    cost.sort();
-    cost
-}
-
-fn counters_left<'a>(slices: &[&Slice], used: impl Iterator<Item = DeviceRef<'a>>) -> Counters {
-    let mut left: Counters = slices
-        .iter()
-        .flat_map(|slice| &slice.counter_sets)
-        .flat_map(|set| {
-            set.counters
-                .iter()
-                .map(|(name, _, value)| ((set.name.to_string(), name.to_string()), value.clone()))
-        })
-        .collect();
-    for device in used {
-        for (counter, amount) in counters_of(device) {
-            subtract(&mut left, &counter, amount);
-        }
-    }
-    left
-}
-
-fn subtract(left: &mut Counters, counter: &(String, String), amount: &Quantity) {
-    if let Some(value) = left.get_mut(counter)
-        && let Some(less) = value.checked_sub(amount)
-    {
-        *value = less;
-    }
-}
-
-/// Takes a device's counters if all of them suffice.
-fn take(device: DeviceRef<'_>, left: &mut Counters) -> bool {
-    let fits =
-        counters_of(device).all(|(counter, amount)| left.get(&counter).is_some_and(|value| value >= amount));
-    if fits {
-        for (counter, amount) in counters_of(device) {
-            subtract(left, &counter, amount);
-        }
-    }
-    fits
-}
-
-fn add(sum: &mut Quantity, amount: &Quantity) {
-    // A sum of more digits than anything real has is left as it is.
-    if let Some(more) = sum.checked_add(amount) {
-        *sum = more;
-    }
-}
-
-fn shareable(
-    id: &PoolId,
-    pool: &Pool,
-    devices: &[DeviceRef<'_>],
-) -> Result<Option<ShareableSummary>, String> {
-    let mut summary = ShareableSummary::default();
-    let mut totals: BTreeMap<&str, Quantity> = BTreeMap::new();
-    let mut any = false;
-    for device in devices.iter().filter(|device| device.allow_multiple()) {
-        any = true;
-        if pool.device_use(device.name()).is_some_and(|used| used.is_allocated()) {
-            summary.partially_available_devices = summary.partially_available_devices.saturating_add(1);
-        } else {
-            summary.fully_available_devices = summary.fully_available_devices.saturating_add(1);
-        }
-        for capacity in device.capacities() {
-            add(totals.entry(&capacity.name).or_insert(Quantity::ZERO), &capacity.value);
-        }
-    }
-    if !any {
-        return Ok(None);
-    }
-    let mut consumed: BTreeMap<&str, Quantity> = BTreeMap::new();
-    for (name, amount) in pool.uses().flat_map(|(_, used)| used.consumptions()).flatten() {
-        add(consumed.entry(name).or_insert(Quantity::ZERO), amount);
-    }
-    if totals.len() > MOST_ITEMS {
-        return Err(format!(
-            "ShareableSummaryOverCap: pool {id} has {} shareable capacity keys, exceeding the maximum of {MOST_ITEMS}",
-            totals.len()
-        ));
-    }
-    summary.capacity = totals
-        .into_iter()
-        .map(|(name, total)| {
-            let consumed = consumed.remove(name).unwrap_or(Quantity::ZERO);
-            let available = total
-                .checked_sub(&consumed)
-                .filter(|available| *available >= Quantity::ZERO)
-                .unwrap_or(Quantity::ZERO);
-            ShareableCapacity { name: name.to_owned(), total, consumed, available }
-        })
-        .collect();
-    Ok(Some(summary))
 }

@@ -15,5 +15,6 @@ mod explaining;
 mod fitting;
 mod hopeless;
 mod pool_reports;
+mod pool_status_corrections;
 mod pool_statuses;
 mod world;

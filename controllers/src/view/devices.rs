@@ -75,7 +75,12 @@ pub(super) fn holdings(claim: &Claim, consumable_capacity: bool) -> Vec<Holding>
                     hold(HoldingKind::Consumed { capacity: (**capacity).clone() });
                 }
             }
-            _ => hold(HoldingKind::Dedicated),
+            _ => {
+                hold(HoldingKind::Dedicated);
+                if let Some(capacity) = &result.consumed {
+                    hold(HoldingKind::Recorded { capacity: (**capacity).clone() });
+                }
+            }
         }
     }
     holdings
