@@ -187,7 +187,7 @@ impl DeviceTaintEviction {
                 .is_pod()
                 .then(|| view.pods.get(&key).filter(|pod| pod.meta.uid == consumer.uid))
                 .flatten();
-            let members = (groups && consumer.is_pod_group()).then(|| view.index.pods_by_group.get(key));
+            let members = (groups && consumer.is_pod_group()).then(|| view.index.pods_by_group.get(&key));
             direct.into_iter().chain(members.into_iter().flatten().filter_map(|key| view.pods.get(key)))
         })
     }

@@ -21,7 +21,7 @@ use crate::{
 /// How long nothing must have happened before a condition says that nothing happens (any more), and the least time
 /// between two texts about the same thing. The scheduler may still place Pods on a device for as long as it has not
 /// seen the taint (documented-behaviour D110).
-pub const STATUS_DELAY: Duration = Duration::from_secs(10);
+pub(super) const STATUS_DELAY: Duration = Duration::from_secs(10);
 
 /// What the condition should say.
 struct Verdict {
@@ -164,8 +164,9 @@ fn eviction(view: &View, rule: &DeviceTaintRule, note: &RuleNote, told: Option<&
         };
     }
     // Whoever wrote the condition before this process started has evicted Pods, or was about to.
-    let inherited = note.written.is_none()
-        && told.is_some_and(|c| c.status == ConditionStatus::True || &*c.reason == "Completed");
+    let inherited = told.is_some_and(|c| {
+        &*c.reason == "Completed" || (c.status == ConditionStatus::True && note.written.is_none())
+    });
     let done = note.evicted > 0 || inherited;
     Verdict {
         status: ConditionStatus::False,

@@ -158,13 +158,13 @@ impl Evictions {
 
     /// The Pods that are to be evicted because of the rule, in order.
     pub fn of_rule(&self, rule: &Uid) -> impl Iterator<Item = (&ObjectKey, &Eviction)> {
-        self.by_rule.get(Arc::clone(rule)).filter_map(|pod| Some((pod, self.get(pod)?)))
+        self.by_rule.get(rule).filter_map(|pod| Some((pod, self.get(pod)?)))
     }
 
     /// How many of them a PodDisruptionBudget protects at present.
     pub fn blocked(&self, rule: &Uid) -> usize {
         let blocked = |pod: &&ObjectKey| self.pods.get(*pod).is_some_and(|entry| entry.blocked);
-        self.by_rule.get(Arc::clone(rule)).filter(blocked).count()
+        self.by_rule.get(rule).filter(blocked).count()
     }
 
     /// What is remembered about the rule.
@@ -247,8 +247,16 @@ impl Evictions {
         change
     }
 
-    /// The Pod was evicted by us because of these rules.
-    pub(super) fn evicted(&mut self, rules: &[Uid], now: Elapsed) {
+    /// The Pod was evicted by us because of these rules: it is not to be evicted any more, and counts as evicted.
+    pub(super) fn evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> EvictionChange {
+        self.count(rules, now);
+        match self.pods.remove(pod) {
+            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            None => EvictionChange::default(),
+        }
+    }
+
+    fn count(&mut self, rules: &[Uid], now: Elapsed) {
         for uid in rules {
             // A rule that is gone since needs no count.
             if let Some(note) = self.rules.get_mut(uid) {
@@ -294,7 +302,7 @@ impl Evictions {
         let entry = self.pods.remove(key)?;
         let ended = pod.is_none_or(|pod| pod.meta.uid != entry.eviction.uid || pod.meta.deleting);
         if let Some(rules) = entry.doubt.filter(|_| ended) {
-            self.evicted(&rules, now);
+            self.count(&rules, now);
         }
         Some(self.dropped(key, &entry.eviction, now))
     }

@@ -284,8 +284,8 @@ impl View {
     }
 
     /// The API server has accepted that the Pod goes, because of these rules.
-    pub fn note_evicted(&mut self, rules: &[Uid], now: Elapsed) {
-        self.evictions.evicted(rules, now);
+    pub fn note_evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> Change {
+        Change::Eviction(self.evictions.evicted(pod, rules, now))
     }
 
     /// A request to evict the Pod ended without an answer.

@@ -1,0 +1,10 @@
+//! The taint eviction controller in a small world: stories, the specification's checklist, its defects, and what the
+//! documentation promises.
+
+mod checklist;
+mod defects;
+mod documented;
+mod more;
+mod reports;
+mod statuses;
+mod world;
