@@ -14,6 +14,7 @@
 pub mod devicetainteviction;
 pub mod plan;
 pub mod resourceclaim;
+pub mod resourcepoolstatusrequest;
 pub mod view;
 
 /// Monotonic time since the manager started. Not wall-clock time: it never jumps.

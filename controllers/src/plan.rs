@@ -242,6 +242,38 @@ pub struct RuleReport {
     pub changed: Elapsed,
 }
 
+/// Why a request about pools is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpireReason {
+    /// It was answered long ago.
+    Answered,
+    /// It could not be answered for too long.
+    Unanswered,
+}
+
+impl ExpireReason {
+    /// The metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Unanswered => "unanswered",
+        }
+    }
+}
+
+/// The answer to a request about pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolAnswer {
+    /// The request as it was seen.
+    pub request: Precondition,
+    /// `spec.driver`; a metric label.
+    pub driver: Arc<str>,
+    /// `status` as JSON.
+    pub status: String,
+    /// It only says that there is no answer.
+    pub failed: bool,
+}
+
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -313,6 +345,15 @@ pub enum Action {
     },
     /// Write the condition of a rule.
     Report(Box<RuleReport>),
+    /// Write the status of a request about pools.
+    Answer(Box<PoolAnswer>),
+    /// Delete a request about pools.
+    Expire {
+        /// The request as it was seen; only its uid is a precondition.
+        request: Precondition,
+        /// Why.
+        reason: ExpireReason,
+    },
 }
 
 impl fmt::Display for Action {
@@ -370,6 +411,10 @@ impl fmt::Display for Action {
                 "report {} {}: {}",
                 report.condition.reason, report.rule.key, report.condition.message
             ),
+            Self::Answer(answer) => write!(f, "answer ResourcePoolStatusRequest {}", answer.request.key),
+            Self::Expire { request, reason } => {
+                write!(f, "delete ResourcePoolStatusRequest {} ({})", request.key, reason.label())
+            }
         }
     }
 }
@@ -445,6 +490,16 @@ pub enum Why {
         /// Name of the claim.
         claim: Arc<str>,
     },
+    /// No pool matches a request.
+    NoPool {
+        /// The driver that it asks for.
+        driver: Arc<str>,
+    },
+    /// Pools are not published completely.
+    SlicesMissing {
+        /// Their names.
+        pools: String,
+    },
 }
 
 impl fmt::Display for Why {
@@ -503,6 +558,10 @@ impl fmt::Display for Why {
             Self::NotOwned { claim } => {
                 write!(f, "ResourceClaim \"{claim}\" was not made for this object; another one will be made")
             }
+            Self::NoPool { driver } => {
+                write!(f, "no pool of driver {driver} matches; slices may be on their way")
+            }
+            Self::SlicesMissing { pools } => write!(f, "waiting for slices of these pools: {pools}"),
         }
     }
 }

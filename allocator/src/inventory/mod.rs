@@ -199,8 +199,11 @@ impl Inventory {
     /// A rule that selects devices of these pools came or goes.
     fn forget_summaries(&mut self, key: &RuleKey) {
         let filter = DeviceFilter { driver: key.driver.as_deref(), pool: key.pool.as_deref(), device: None };
-        let stale: Vec<PoolId> =
-            self.pools_matching(filter).filter(|pool| pool.has_summary()).map(|pool| pool.id.clone()).collect();
+        let stale: Vec<PoolId> = self
+            .pools_matching(filter)
+            .filter(|pool| pool.has_summary())
+            .map(|pool| pool.id.clone())
+            .collect();
         for id in stale {
             self.change_pool(&id, Pool::forget_summary);
         }

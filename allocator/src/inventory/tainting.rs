@@ -136,7 +136,10 @@ impl Inventory {
         claims
     }
 
-    pub(super) fn pools_matching<'a>(&'a self, filter: DeviceFilter<'a>) -> impl Iterator<Item = &'a Arc<Pool>> {
+    pub(super) fn pools_matching<'a>(
+        &'a self,
+        filter: DeviceFilter<'a>,
+    ) -> impl Iterator<Item = &'a Arc<Pool>> {
         // Pools are sorted by driver and name.
         let first = PoolId::new(filter.driver.unwrap_or_default(), filter.pool.unwrap_or_default());
         let first = if filter.driver.is_some() { first } else { PoolId::new("", "") };

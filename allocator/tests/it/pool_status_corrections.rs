@@ -110,7 +110,9 @@ fn duplicates_and_unknown_counters_give_the_same_answer_in_every_order() {
         devices("d", json!([device("x", "Half", "gpu-0", "40Gi"), device("z", "Half", "gpu-0", "20Gi")])),
     ];
     let first = statuses(&inventory(&slices));
-    assert!(error(&inventory(&slices)).starts_with("PartitionCostMismatch: devices of partition type \"Half\""));
+    assert!(
+        error(&inventory(&slices)).starts_with("PartitionCostMismatch: devices of partition type \"Half\"")
+    );
     slices.reverse();
     assert_eq!(statuses(&inventory(&slices)), first);
     slices.swap(0, 2);
@@ -228,8 +230,7 @@ fn mig_node() -> Vec<Value> {
         };
         device(format!("gpu-{gpu}"), "full", all.clone());
         for placement in 0..7 {
-            let counters =
-                json!({"memory": amount("5Gi"), format!("memory-slice-{placement}"): amount("1")});
+            let counters = json!({"memory": amount("5Gi"), format!("memory-slice-{placement}"): amount("1")});
             device(format!("gpu-{gpu}-mig-1g5gb-{placement}"), "1g.5gb", counters);
         }
     }

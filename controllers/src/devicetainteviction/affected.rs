@@ -20,7 +20,7 @@ impl DeviceTaintEviction {
             Change::Slice(delta) => self.slice_changed(view, delta, &mut keys),
             Change::TaintRule(delta) => self.rule_changed(view, delta, &mut keys),
             Change::Eviction(change) => eviction_changed(change, &mut keys),
-            Change::PodGroup(_) | Change::Template(_) => {}
+            Change::PodGroup(_) | Change::Template(_) | Change::PoolRequest(_) => {}
         }
         keys.into_iter().collect()
     }

@@ -7,15 +7,16 @@
 mod devices;
 mod evictions;
 mod index;
+mod pool_requests;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dra_allocator::{Features, Inventory};
 use dra_api::{
     Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Object, ObjectKey, Pod,
-    PodGroup, ResourceVersion, Uid,
+    PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
 };
 
 pub use devices::{ResourceSlice, device_id};
@@ -23,6 +24,7 @@ pub use evictions::{
     Eviction, EvictionChange, EvictionCounts, Evictions, OVERDUE_AFTER, Reason, RuleNote, TaintSource,
 };
 pub use index::{Edit, Index};
+pub use pool_requests::{PoolRequests, RequestNote};
 use store::Outcome;
 pub use store::{Source, Store, UNCONFIRMED_FOR};
 
@@ -56,6 +58,8 @@ pub enum Change {
     Slice(Delta<ResourceSlice>),
     /// A taint rule came, changed or went.
     TaintRule(Delta<DeviceTaintRule>),
+    /// A request about pools came, changed or went.
+    PoolRequest(Delta<ResourcePoolStatusRequest>),
     /// What is remembered about evictions has changed.
     Eviction(EvictionChange),
 }
@@ -82,8 +86,20 @@ pub struct Indexes {
     /// Claims by namespace and the uids in `status.reservedFor`.
     pub claims_by_consumer: Index<ObjectKey>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
+    /// Requests about pools that are not answered, by driver and name.
+    unanswered: BTreeSet<(Arc<str>, Arc<str>)>,
     /// Slices, taints and allocations; none while no controller asks for devices.
     devices: Option<Inventory>,
+}
+
+impl Indexes {
+    /// Names of the unanswered requests for pools of a driver, in order.
+    pub fn unanswered<'a>(&'a self, driver: &'a Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
+        self.unanswered
+            .range((Arc::clone(driver), Arc::from(""))..)
+            .take_while(move |(of, _)| of == driver)
+            .map(|(_, name)| name)
+    }
 }
 
 /// A kind that the view keeps.
@@ -116,8 +132,12 @@ pub struct View {
     pub slices: Store<ResourceSlice>,
     /// Taint rules; empty while their API is not served.
     pub taint_rules: Store<DeviceTaintRule>,
+    /// Requests about pools; empty while their API is not served.
+    pub pool_requests: Store<ResourcePoolStatusRequest>,
     /// Who points at whom.
     pub index: Indexes,
+    /// What is remembered about requests without an answer.
+    pub unanswered: PoolRequests,
     /// Pods that are to be evicted.
     pub evictions: Evictions,
     /// True when the API server serves PodGroups.
@@ -221,6 +241,7 @@ impl View {
         self.templates.forget_old(now);
         self.slices.forget_old(now);
         self.taint_rules.forget_old(now);
+        self.pool_requests.forget_old(now);
         self.doubtful.retain(|_, owners| {
             owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
             !owners.is_empty()
@@ -318,6 +339,21 @@ impl View {
             }
             _ => None,
         }
+    }
+
+    /// Call with each change, before planners are told of it.
+    pub fn follow_pool_requests(&mut self, change: &Change, now: Elapsed) {
+        if let Change::PoolRequest(delta) = change {
+            let old = delta.old.as_ref().map(|old| &old.meta.uid);
+            self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+        }
+    }
+
+    /// The API server refused the answer to a request for what the answer says. `None`: it changes nothing that
+    /// planners are told of.
+    pub fn note_answer_refused(&mut self, uid: &Uid, text: &str) -> Option<Change> {
+        self.unanswered.refused(uid, text);
+        None
     }
 
     /// Call with each change: drops notes about claims that are gone.
@@ -526,5 +562,29 @@ impl Tracked for DeviceTaintRule {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::TaintRule(delta)
+    }
+}
+
+impl Tracked for ResourcePoolStatusRequest {
+    fn store(view: &View) -> &Store<Self> {
+        &view.pool_requests
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.pool_requests, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if self.is_pending() {
+            let entry = (Arc::clone(&self.driver), Arc::clone(&self.meta.key.name));
+            match edit {
+                Edit::Add => indexes.unanswered.insert(entry),
+                Edit::Remove => indexes.unanswered.remove(&entry),
+            };
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::PoolRequest(delta)
     }
 }

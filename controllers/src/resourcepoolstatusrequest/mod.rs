@@ -1,0 +1,139 @@
+//! The pool status controller: answers each ResourcePoolStatusRequest once, from the inventory, and deletes it when its
+//! time is over.
+//!
+//! ```text
+//!   ResourcePoolStatusRequest ── driver, poolName ──▶ pool ◀── ResourceSlice, DeviceTaintRule
+//!                                                      ▲
+//!                                    status.allocation ┴── ResourceClaim
+//! ```
+//!
+//! Contract: spec pool-status.md; where this controller differs from the in-tree one on purpose, the difference stands in
+//! docs/DEVIATIONS.md.
+
+mod affected;
+mod answer;
+pub mod live;
+
+use std::{fmt, sync::Arc};
+
+use dra_api::ResourcePoolStatusRequest;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    Elapsed,
+    plan::{Action, ExpireReason, Pass, Plan, Precondition, Why},
+    view::View,
+};
+
+/// How long the slices of an incomplete pool are waited for.
+pub const GRACE: Elapsed = Elapsed::from_secs(30);
+/// How long a request that no pool matches is held back: slices that were made just before it may not have been seen.
+pub const EMPTY_GRACE: Elapsed = Elapsed::from_secs(1);
+/// How long an answered request is kept (in-tree).
+pub const ANSWERED_FOR: SignedDuration = SignedDuration::from_hours(1);
+/// How long a request without an answer is kept (in-tree).
+pub const PENDING_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// A request, by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub Arc<str>);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "poolstatusrequest:{}", self.0)
+    }
+}
+
+/// The pool status controller's planner.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolStatusRequests;
+
+impl PoolStatusRequests {
+    /// What follows for `key` from the view.
+    pub fn plan(&self, view: &View, key: &Key, pass: &Pass) -> Plan {
+        let Some(request) = view.pool_requests.get(&ResourcePoolStatusRequest::key(&key.0)) else {
+            return Plan::default();
+        };
+        if request.meta.deleting {
+            return Plan::default();
+        }
+        if let Some(answer) = request.answer {
+            return expire(request, answer.at.or(request.created), ExpireReason::Answered, pass);
+        }
+        let given_up = expire(request, request.created, ExpireReason::Unanswered, pass);
+        if !given_up.is_settled() {
+            return given_up;
+        }
+        answer(view, request, pass)
+    }
+}
+
+fn precondition(request: &ResourcePoolStatusRequest) -> Precondition {
+    Precondition {
+        key: request.meta.key.clone(),
+        uid: Arc::clone(&request.meta.uid),
+        resource_version: request.meta.resource_version,
+    }
+}
+
+/// Deletes the request when its time is over; a time that is not known never is.
+fn expire(
+    request: &ResourcePoolStatusRequest,
+    since: Option<Timestamp>,
+    reason: ExpireReason,
+    pass: &Pass,
+) -> Plan {
+    let mut plan = Plan::default();
+    let Some(since) = since else { return plan };
+    let keep = match reason {
+        ExpireReason::Answered => ANSWERED_FOR,
+        ExpireReason::Unanswered => PENDING_FOR,
+    };
+    let age = pass.wall.duration_since(since);
+    if age > keep {
+        plan.actions.push(Action::Expire { request: precondition(request), reason });
+    } else {
+        let wait = keep.saturating_sub(age).saturating_add(SignedDuration::from_millis(1));
+        plan.wake_at = Some(pass.now.saturating_add(wait.try_into().unwrap_or_default()));
+    }
+    plan
+}
+
+/// Answers the request, or says until when it waits.
+fn answer(view: &View, request: &ResourcePoolStatusRequest, pass: &Pass) -> Plan {
+    let mut plan = Plan::default();
+    let Some(inventory) = view.inventory() else { return plan };
+    let note = view.unanswered.note(&request.meta.uid);
+    if let Some(refused) = &note.refused {
+        plan.actions.push(answer::failed(request, refused, pass));
+        return plan;
+    }
+    let limit = request.limit.map_or(answer::DEFAULT_LIMIT, |limit| usize::try_from(limit).unwrap_or(0));
+    let (found, listed) = inventory.pool_statuses(
+        &request.driver,
+        request.pool.as_deref(),
+        request.default_attribute.as_deref(),
+        limit.min(answer::MOST_POOLS),
+    );
+    let missing: Vec<&str> =
+        listed.iter().filter(|pool| pool.is_incomplete()).map(|pool| pool.pool_name.as_str()).collect();
+    let wait = if found == 0 {
+        EMPTY_GRACE
+    } else if missing.is_empty() {
+        Elapsed::ZERO
+    } else {
+        GRACE
+    };
+    let until = note.seen.saturating_add(wait);
+    if pass.now < until {
+        plan.wake_at = Some(until);
+        plan.why.push(if found == 0 {
+            Why::NoPool { driver: Arc::clone(&request.driver) }
+        } else {
+            Why::SlicesMissing { pools: missing.join(", ") }
+        });
+        return plan;
+    }
+    plan.actions.push(answer::complete(request, found, listed, pass));
+    plan
+}
