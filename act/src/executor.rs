@@ -79,10 +79,10 @@ impl Executor {
         }
     }
 
-    /// The same executor, for another component that reports its own events and counts evictions.
+    /// The same executor, which counts evictions.
     #[must_use]
-    pub fn for_evictions(self, recorder: Recorder, metrics: EvictionMetrics) -> Self {
-        Self { recorder, evictions: Some(metrics), ..self }
+    pub fn counting_evictions(self, metrics: EvictionMetrics) -> Self {
+        Self { evictions: Some(metrics), ..self }
     }
 
     /// Plans and acts until the key is settled or something failed that only time can mend.
@@ -314,9 +314,8 @@ impl Executor {
                 let uids = consumers.iter().map(|(uid, _)| &**uid);
                 let text = self.send(request::release(claim, uids, *deallocate)).await?;
                 if *deallocate && let Ok(after) = Claim::decode(&text) {
-                    let meta = after.meta;
                     self.shared.update(|view, _| {
-                        view.note_deallocated(meta.uid, meta.resource_version);
+                        view.note_deallocated(&after.meta);
                         None
                     });
                 }
