@@ -2,13 +2,20 @@
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
-use dra_act::{Executor, Metrics, Shared};
-use dra_api::{Claim, ClaimTemplate, Pod, PodGroup, names};
-use dra_controllers::resourceclaim::{Key, ResourceClaims};
+use anyhow::{Context, Result, anyhow};
+use dra_act::{EvictionMetrics, Executor, Metrics, Shared};
+use dra_allocator::Features;
+use dra_api::{
+    Claim, ClaimTemplate, DeviceTaintRule, Pod, PodGroup, names,
+    taint::{RuleV1alpha3, RuleV1beta2, RuleVersion},
+};
+use dra_controllers::{
+    resourceclaim::{Key, ResourceClaims},
+    view::{ResourceSlice, Tracked},
+};
 use dra_runtime::{
     Chance, Clock, events,
-    queue::{Queue, QueueMetrics},
+    queue::{Queue, QueuesMetrics},
 };
 use futures::FutureExt;
 use kube::Client;
@@ -17,7 +24,8 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     cli::Settings,
-    kinds::{KindStatus, WatchMetrics, follow},
+    eviction::EvictionController,
+    kinds::{KindStatus, WatchMetrics, follow, wait_until_served},
     server::{self, Reporter},
 };
 
@@ -27,6 +35,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// Runs the controllers until `stop` resolves, then stops within [`STOP_WITHIN`].
+///
+/// # Errors
+/// When something that runs in the background has ended, without which the manager would only seem to work: whoever
+/// started this process starts it again.
 pub(crate) async fn run(
     client: Client,
     settings: &Settings,
@@ -40,27 +52,62 @@ pub(crate) async fn run(
         .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
         .context("cannot register process metrics")?;
     let controller = ResourceClaims { gates: settings.gates };
-    let queue_metrics = QueueMetrics::new(&registry, names::CLAIM_EVENT_COMPONENT)?;
-    let queue = Arc::new(Queue::new(queue_metrics, Arc::clone(&chance)));
+    let queues = QueuesMetrics::new(&registry)?;
+    let queue = Arc::new(Queue::new(queues.queue(names::CLAIM_EVENT_COMPONENT), Arc::clone(&chance)));
+    let evicting = settings.eviction.as_ref();
+    let eviction = evicting
+        .map(|settings| EvictionController::new(settings, &queues, &registry, &chance).map(Arc::new))
+        .transpose()?;
     let shared = Arc::new(Shared::new(clock, {
-        let queue = Arc::clone(&queue);
+        let (queue, eviction, claims) = (Arc::clone(&queue), eviction.clone(), settings.resourceclaim);
         Box::new(move |view, change| {
-            for key in controller.affected(view, change) {
-                queue.add(key);
+            if claims {
+                for key in controller.affected(view, change) {
+                    queue.add(key);
+                }
+            }
+            if let Some(eviction) = &eviction {
+                eviction.follow(view, change);
             }
         })
     }));
+    if eviction.is_some() {
+        shared.update(|view, _| {
+            view.keep_devices(Features::default());
+            None
+        });
+    }
     let (recorder, writer) = events::recorder(names::CLAIM_EVENT_COMPONENT, instance(), clock, &registry)?;
-    let executor =
-        Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, Metrics::new(&registry)?));
+    let metrics = Metrics::new(&registry)?;
+    let evictor = match &eviction {
+        None => None,
+        Some(_) => Some(Arc::new(
+            Executor::new(
+                client.clone(),
+                Arc::clone(&shared),
+                recorder.of(names::EVICTION_CONTROLLER),
+                metrics.clone(),
+            )
+            .counting_evictions(EvictionMetrics::new(&registry)?),
+        )),
+    };
+    let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
     let watch_metrics = WatchMetrics::new(&registry)?;
 
     let mut background = JoinSet::new();
     let mut kinds = Vec::new();
-    if settings.resourceclaim {
-        let mut start = Start { client: &client, shared: &shared, metrics: &watch_metrics, chance: &chance };
+    let mut start = Start { client: &client, shared: &shared, metrics: &watch_metrics, chance: &chance };
+    if settings.resourceclaim || eviction.is_some() {
         kinds.push(start.follow::<Pod>(&mut background, true, || {}));
         kinds.push(start.follow::<Claim>(&mut background, true, || {}));
+    }
+    if let Some(evicting) = evicting {
+        kinds.push(start.follow::<ResourceSlice>(&mut background, true, || {}));
+        if evicting.rules {
+            kinds.push(start.follow_rules(&mut background));
+        }
+    }
+    if settings.resourceclaim {
         kinds.push(start.follow::<ClaimTemplate>(&mut background, true, || {}));
         if controller.wants_pod_groups() {
             let (shared, queue) = (Arc::clone(&shared), Arc::clone(&queue));
@@ -69,26 +116,35 @@ pub(crate) async fn run(
             }));
         }
     }
-    let reporter = Arc::new(Reporter::new(registry, Arc::clone(&shared), Arc::clone(&queue), kinds.clone())?);
+    let reporter = Arc::new(Reporter::new(
+        registry,
+        Arc::clone(&shared),
+        Arc::clone(&queue),
+        eviction.clone(),
+        kinds.clone(),
+    )?);
     background.spawn(async move {
-        if let Err(error) = axum::serve(listener, server::router(reporter)).await {
-            tracing::error!(%error, "the metrics endpoint has ended");
-        }
+        let served = axum::serve(listener, server::router(reporter)).await;
+        format!("the metrics endpoint: {served:?}")
     });
-    background.spawn(writer.run(client));
-    background.spawn({
-        let executor = Arc::clone(&executor);
-        async move {
-            loop {
-                tokio::time::sleep(HOUSEKEEPING).await;
-                executor.confirm_overdue().await;
-            }
-        }
+    background.spawn(async move {
+        writer.run(client).await;
+        "the event writer".to_owned()
     });
+    background.spawn(keep_house(Arc::clone(&executor)));
     background.spawn({
         let queue = Arc::clone(&queue);
-        async move { queue.run_timer().await }
+        async move {
+            queue.run_timer().await;
+            "the timer".to_owned()
+        }
     });
+    if let Some(eviction) = eviction.clone() {
+        background.spawn(async move {
+            eviction.run_timers().await;
+            "the timers of evictions".to_owned()
+        });
+    }
 
     let mut workers = JoinSet::new();
     let all_ready = async {
@@ -96,9 +152,15 @@ pub(crate) async fn run(
             kind.ready().await;
         }
     };
-    tokio::pin!(stop);
-    tokio::select! {
-        () = &mut stop => {}
+    let until = async {
+        tokio::select! {
+            () = stop => Ok(()),
+            error = ended(&mut background) => Err(error),
+        }
+    };
+    tokio::pin!(until);
+    let result = tokio::select! {
+        result = &mut until => result,
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");
             if settings.resourceclaim {
@@ -118,12 +180,18 @@ pub(crate) async fn run(
                     });
                 }
             }
-            stop.await;
+            if let (Some(eviction), Some(evictor)) = (&eviction, &evictor) {
+                eviction.start(evictor, &mut workers);
+            }
+            until.await
         }
-    }
+    };
 
     tracing::info!("stopping");
     queue.close();
+    if let Some(eviction) = &eviction {
+        eviction.close();
+    }
     let finished = async { while workers.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_WITHIN, finished).await.is_err() {
         tracing::warn!(
@@ -131,7 +199,23 @@ pub(crate) async fn run(
             "requests in progress were given up; the next start finds out what became of them"
         );
     }
-    Ok(())
+    result
+}
+
+/// Waits until a part of the manager that should run for ever has ended, and says which.
+async fn ended(background: &mut JoinSet<String>) -> anyhow::Error {
+    let part = background.join_next().await.unwrap_or_else(|| Ok("everything".to_owned()));
+    anyhow!("a part of the manager has ended: {}", part.unwrap_or_else(|panic| panic.to_string()))
+}
+
+/// Looks after unconfirmed writes now and then, for ever.
+async fn keep_house(executor: Arc<Executor>) -> String {
+    loop {
+        tokio::time::sleep(HOUSEKEEPING).await;
+        if AssertUnwindSafe(executor.confirm_overdue()).catch_unwind().await.is_err() {
+            tracing::error!("unconfirmed writes could not be looked after; trying again");
+        }
+    }
 }
 
 /// What every watch needs.
@@ -144,9 +228,9 @@ struct Start<'a> {
 
 impl Start<'_> {
     /// Starts to watch a kind, and does so again should the watch panic.
-    fn follow<T: dra_controllers::view::Tracked>(
+    fn follow<T: Tracked>(
         &mut self,
-        tasks: &mut JoinSet<()>,
+        tasks: &mut JoinSet<String>,
         required: bool,
         on_synced: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Arc<KindStatus> {
@@ -155,8 +239,9 @@ impl Start<'_> {
             (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
         tasks.spawn(async move {
+            wait_until_served(&client, &status, &[T::KIND]).await;
             loop {
-                let watch = follow::<T>(
+                let watch = follow::<T, T>(
                     client.clone(),
                     Arc::clone(&shared),
                     Arc::clone(&status),
@@ -166,6 +251,68 @@ impl Start<'_> {
                 );
                 let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
                 tracing::error!(kind = T::KIND.kind, panicked, "a watch has ended; it is started again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        returned
+    }
+
+    /// Starts to watch taint rules in the best version that the API server serves.
+    fn follow_rules(&mut self, tasks: &mut JoinSet<String>) -> Arc<KindStatus> {
+        let status = KindStatus::new::<DeviceTaintRule>(false);
+        let (client, shared, metrics, chance) =
+            (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let returned = Arc::clone(&status);
+        let versions = [RuleVersion::V1, RuleVersion::V1beta2, RuleVersion::V1alpha3];
+        tasks.spawn(async move {
+            let served = wait_until_served(&client, &status, &versions.map(RuleVersion::kind)).await;
+            loop {
+                let (client, shared, status, metrics, chance) = (
+                    client.clone(),
+                    Arc::clone(&shared),
+                    Arc::clone(&status),
+                    metrics.clone(),
+                    Arc::clone(&chance),
+                );
+                let watch = async move {
+                    match versions.get(served) {
+                        Some(RuleVersion::V1beta2) => {
+                            follow::<RuleV1beta2, DeviceTaintRule>(
+                                client,
+                                shared,
+                                status,
+                                metrics,
+                                chance,
+                                || {},
+                            )
+                            .await;
+                        }
+                        Some(RuleVersion::V1alpha3) => {
+                            follow::<RuleV1alpha3, DeviceTaintRule>(
+                                client,
+                                shared,
+                                status,
+                                metrics,
+                                chance,
+                                || {},
+                            )
+                            .await;
+                        }
+                        Some(RuleVersion::V1) | None => {
+                            follow::<DeviceTaintRule, DeviceTaintRule>(
+                                client,
+                                shared,
+                                status,
+                                metrics,
+                                chance,
+                                || {},
+                            )
+                            .await;
+                        }
+                    }
+                };
+                let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
+                tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });

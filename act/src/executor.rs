@@ -2,11 +2,14 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use dra_api::{Claim, DeviceTaintRule, Object, ObjectKey, Pod, PodGroup, Uid, taint::RuleVersion};
+use dra_api::{
+    Claim, DeviceTaintRule, Object, ObjectKey, Pod, PodGroup, ResourcePoolStatusRequest, Uid,
+    taint::RuleVersion,
+};
 use dra_controllers::{
     plan::{
-        Action, EvictionMode, Lookup, NewClaim, Notice, Pass, Plan, Precondition, RuleReport, Subject,
-        SubjectKind,
+        Action, EvictionMode, Lookup, NewClaim, Notice, Pass, Plan, PoolAnswer, Precondition, RuleReport,
+        Subject, SubjectKind,
     },
     resourceclaim::{REASON_CREATION, REASON_RESERVATION, note},
     view::{Source, Tracked, View},
@@ -22,7 +25,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    EvictionMetrics, Metrics, Shared,
+    EvictionMetrics, Metrics, PoolMetrics, Shared,
     failure::Failure,
     request::{self, HttpRequest},
 };
@@ -54,6 +57,7 @@ pub struct Executor {
     recorder: Recorder,
     metrics: Metrics,
     evictions: Option<EvictionMetrics>,
+    pools: Option<PoolMetrics>,
     /// One namespace is listed once for all keys that wait for it.
     listing: tokio::sync::Mutex<()>,
     lookups: tokio::sync::Semaphore,
@@ -74,15 +78,22 @@ impl Executor {
             recorder,
             metrics,
             evictions: None,
+            pools: None,
             listing: tokio::sync::Mutex::new(()),
             lookups: tokio::sync::Semaphore::new(LOOKUPS),
         }
     }
 
-    /// The same executor, for another component that reports its own events and counts evictions.
+    /// The same executor, which counts evictions.
     #[must_use]
-    pub fn for_evictions(self, recorder: Recorder, metrics: EvictionMetrics) -> Self {
-        Self { recorder, evictions: Some(metrics), ..self }
+    pub fn counting_evictions(self, metrics: EvictionMetrics) -> Self {
+        Self { evictions: Some(metrics), ..self }
+    }
+
+    /// The same executor, counting answers to requests about pools.
+    #[must_use]
+    pub fn counting_answers(self, metrics: PoolMetrics) -> Self {
+        Self { pools: Some(metrics), ..self }
     }
 
     /// Plans and acts until the key is settled or something failed that only time can mend.
@@ -127,7 +138,12 @@ impl Executor {
                     failed.push(action);
                     continue;
                 }
-                match self.carry_out(key, &action).await {
+                let done = self.carry_out(key, &action).await;
+                if let Some(metrics) = &self.pools {
+                    let took = self.shared.clock().elapsed().saturating_sub(pass.now);
+                    metrics.done(&action, done.is_err(), took);
+                }
+                match done {
                     Ok(Done::Accepted) => accepted.push(action),
                     Ok(Done::Outdated) => {}
                     Err(failure) => {
@@ -255,6 +271,7 @@ impl Executor {
         self.confirm::<Claim>().await;
         self.confirm::<Pod>().await;
         self.confirm::<PodGroup>().await;
+        self.confirm::<ResourcePoolStatusRequest>().await;
         self.shared.update(|view, now| {
             view.tidy(now);
             None
@@ -314,9 +331,8 @@ impl Executor {
                 let uids = consumers.iter().map(|(uid, _)| &**uid);
                 let text = self.send(request::release(claim, uids, *deallocate)).await?;
                 if *deallocate && let Ok(after) = Claim::decode(&text) {
-                    let meta = after.meta;
                     self.shared.update(|view, _| {
-                        view.note_deallocated(meta.uid, meta.resource_version);
+                        view.note_deallocated(&after.meta);
                         None
                     });
                 }
@@ -326,7 +342,7 @@ impl Executor {
                 let text = self.send(request::remove_finalizer(claim)).await?;
                 self.answered::<Claim>(&text)
             }
-            Action::Delete { claim, .. } => self.delete(claim).await,
+            Action::Delete { claim, .. } => self.delete::<Claim>(claim, request::delete(claim)).await,
             Action::Notify(notice) => {
                 self.tell(notice);
                 Ok(())
@@ -342,6 +358,13 @@ impl Executor {
             }
             Action::Evict { pod, mode, rules, at } => self.evict(pod, *mode, rules, *at).await,
             Action::Report(report) => self.report(report).await,
+            Action::Answer(answer) => {
+                let text = self.send(request::answer(answer)).await?;
+                self.answered::<ResourcePoolStatusRequest>(&text)
+            }
+            Action::Expire { request, .. } => {
+                self.delete::<ResourcePoolStatusRequest>(request, request::expire(request)).await
+            }
         }
     }
 
@@ -448,20 +471,24 @@ impl Executor {
         });
     }
 
-    async fn delete(&self, claim: &Precondition) -> Result<(), Failure> {
-        match self.send(request::delete(claim)).await {
+    async fn delete<T: Tracked>(
+        &self,
+        object: &Precondition,
+        request: Result<HttpRequest, http::Error>,
+    ) -> Result<(), Failure> {
+        match self.send(request).await {
             Ok(text) => {
                 let waits = serde_json::from_str::<Deleted>(&text).is_ok_and(|d| {
-                    d.kind == Claim::KIND.kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty())
+                    d.kind == T::KIND.kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty())
                 });
                 if waits {
-                    return self.answered::<Claim>(&text);
+                    return self.answered::<T>(&text);
                 }
             }
             Err(Failure::Gone(_)) => {}
             Err(failure) => return Err(failure),
         }
-        self.shared.update(|view, now| view.gone::<Claim>(&claim.key, &claim.uid, now));
+        self.shared.update(|view, now| view.gone::<T>(&object.key, &object.uid, now));
         Ok(())
     }
 
@@ -477,6 +504,9 @@ impl Executor {
     /// After a failure that may come from an outdated view: reads the object again. True if that showed
     /// something new, so that a new plan may succeed at once.
     async fn refresh(&self, action: &Action, failure: &Failure) -> bool {
+        if let Action::Answer(answer) = action {
+            return self.refresh_request(answer, failure).await;
+        }
         // Validation errors too: the API server answers some outdated writes with 422.
         let outdated =
             matches!(failure, Failure::Conflict(_) | Failure::Gone(_) | Failure::Refused { code: 422, .. });
@@ -497,8 +527,29 @@ impl Executor {
             Action::Disrupt { pod, .. } => self.refresh_object::<Pod>(&pod.key).await,
             Action::Evict { pod, .. } => self.refresh_object::<Pod>(&pod.key).await,
             Action::Report(report) => self.refresh_rule(report.version, &report.rule.key).await,
-            Action::Create(_) | Action::Notify(_) | Action::Schedule { .. } => false,
+            Action::Expire { request, .. } => {
+                self.refresh_object::<ResourcePoolStatusRequest>(&request.key).await
+            }
+            Action::Create(_) | Action::Notify(_) | Action::Schedule { .. } | Action::Answer(_) => false,
         }
+    }
+
+    /// A request may have been answered by somebody else, or have an answer that the API server never takes: then the
+    /// next plan says so, because nobody should wait for it.
+    async fn refresh_request(&self, answer: &PoolAnswer, failure: &Failure) -> bool {
+        let refused = failure.is_about_content();
+        if !refused && !matches!(failure, Failure::Conflict(_) | Failure::Gone(_)) {
+            return false;
+        }
+        let request = &answer.request;
+        if self.refresh_object::<ResourcePoolStatusRequest>(&request.key).await {
+            return true;
+        }
+        if refused && !answer.failed {
+            let text = failure.to_string();
+            self.shared.update(|view, _| view.note_answer_refused(&request.uid, &text));
+        }
+        refused && !answer.failed
     }
 
     async fn refresh_object<T: Tracked>(&self, key: &ObjectKey) -> bool {

@@ -70,6 +70,17 @@ impl Failure {
         }
     }
 
+    /// True when the API server will never take what was sent: it is not valid, or too large for it or for etcd.
+    pub fn is_about_content(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => matches!(code, 400 | 413 | 422),
+            Self::Unknown { text, answered: true, .. } => {
+                text.contains("request is too large") || text.contains("message larger than max")
+            }
+            _ => false,
+        }
+    }
+
     /// Metric label.
     pub fn label(&self) -> &'static str {
         match self {

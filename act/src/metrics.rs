@@ -1,9 +1,13 @@
 //! Metrics of what was asked and done (docs/METRICS.md).
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use dra_controllers::plan::{Action, EvictionMode, NewClaim};
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 
 use crate::failure::Failure;
 
@@ -27,6 +31,96 @@ pub struct EvictionMetrics {
     detection: Histogram,
     blocked: IntCounter,
     status_lag: Histogram,
+}
+
+/// Metrics of answers to requests about pools; registered where that controller runs.
+#[derive(Clone, Debug)]
+pub struct PoolMetrics {
+    processed: IntCounterVec,
+    errors: IntCounterVec,
+    duration: HistogramVec,
+    expired: IntCounterVec,
+    /// Values of the label `driver_name` so far. Users choose them.
+    drivers: Arc<Mutex<BTreeSet<Arc<str>>>>,
+}
+
+/// Most values of the label `driver_name`; further drivers are counted as [`OTHER_DRIVER`].
+const MOST_DRIVERS: usize = 100;
+/// Label of the drivers beyond [`MOST_DRIVERS`]; no driver can have this name.
+const OTHER_DRIVER: &str = "<other>";
+
+impl PoolMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter = |name: &str, help: &str, label: &str| {
+            let counter = IntCounterVec::new(Opts::new(name, help), &[label])?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        let buckets = prometheus::exponential_buckets(0.001, 2.0, 15)?;
+        let duration = HistogramVec::new(
+            HistogramOpts::new(
+                "resourcepoolstatusrequest_controller_request_processing_duration_seconds",
+                "Time taken to process a ResourcePoolStatusRequest",
+            )
+            .buckets(buckets),
+            &["driver_name"],
+        )?;
+        registry.register(Box::new(duration.clone()))?;
+        Ok(Self {
+            processed: counter(
+                "resourcepoolstatusrequest_controller_requests_processed_total",
+                "Total number of ResourcePoolStatusRequests processed",
+                "driver_name",
+            )?,
+            errors: counter(
+                "resourcepoolstatusrequest_controller_request_processing_errors_total",
+                "Total number of errors encountered while processing ResourcePoolStatusRequests",
+                "driver_name",
+            )?,
+            duration,
+            expired: counter(
+                "dra_controller_manager_pool_status_requests_expired_total",
+                "ResourcePoolStatusRequests deleted because their time was over, by reason (answered, unanswered)",
+                "reason",
+            )?,
+            drivers: Arc::default(),
+        })
+    }
+
+    /// Counts an attempt to write an answer, or an end.
+    pub(crate) fn done(&self, action: &Action, failed: bool, took: Duration) {
+        match action {
+            Action::Answer(answer) => {
+                let label = self.label(&answer.driver);
+                let driver: &[&str] = &[&label];
+                self.processed.with_label_values(driver).inc();
+                self.duration.with_label_values(driver).observe(took.as_secs_f64());
+                if failed {
+                    self.errors.with_label_values(driver).inc();
+                }
+            }
+            Action::Expire { reason, .. } if !failed => {
+                self.expired.with_label_values(&[reason.label()]).inc();
+            }
+            _ => {}
+        }
+    }
+
+    fn label(&self, driver: &Arc<str>) -> Arc<str> {
+        let mut known = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(driver) {
+            return Arc::clone(driver);
+        }
+        if known.len() >= MOST_DRIVERS {
+            return Arc::from(OTHER_DRIVER);
+        }
+        known.insert(Arc::clone(driver));
+        Arc::clone(driver)
+    }
 }
 
 /// Buckets of the in-tree histogram, in seconds.
@@ -167,6 +261,8 @@ impl Metrics {
             Action::Evict { mode: EvictionMode::Delete, .. } => "delete_pod",
             Action::Evict { mode: EvictionMode::Evict, .. } => "evict_pod",
             Action::Report(_) => "report",
+            Action::Answer(_) => "answer",
+            Action::Expire { .. } => "expire",
             // No request is made.
             Action::Notify(_) | Action::Schedule { .. } => return,
         };
@@ -191,5 +287,20 @@ impl Metrics {
 
     pub(crate) fn looked_up(&self, lookup: &str, outcome: &str) {
         self.lookups.with_label_values(&[lookup, outcome]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_users_choose_make_a_bounded_number_of_series() {
+        let metrics = PoolMetrics::new(&Registry::new()).unwrap();
+        let labels: BTreeSet<_> =
+            (0..300).map(|number| metrics.label(&format!("d{number}.dev").into())).collect();
+        assert_eq!(labels.len(), MOST_DRIVERS + 1);
+        assert_eq!(&*metrics.label(&"d7.dev".into()), "d7.dev", "the first ones keep their own");
+        assert_eq!(&*metrics.label(&"d299.dev".into()), OTHER_DRIVER);
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use dra_api::{Claim, Consumer, DeviceTaintRule, Kind, Object, ObjectKey, Pod, PodGroup, Uid, names};
-use dra_controllers::plan::{NewClaim, Precondition, RuleReport, Subject, SubjectKind};
+use dra_controllers::plan::{NewClaim, PoolAnswer, Precondition, RuleReport, Subject, SubjectKind};
 use http::{Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ pub(crate) type HttpRequest = Request<Vec<u8>>;
 
 const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 fn build(method: http::Method, path: &str, content: &str, body: String) -> Result<HttpRequest, http::Error> {
@@ -184,6 +185,22 @@ pub(crate) fn report(report: &RuleReport) -> Result<HttpRequest, http::Error> {
     build(http::Method::PATCH, &path, APPLY, body.to_string())
 }
 
+/// Sets the status of a request about pools in the state in which it was seen: whoever writes first has answered it.
+pub(crate) fn answer(answer: &PoolAnswer) -> Result<HttpRequest, http::Error> {
+    let request = &answer.request;
+    let path = format!("{}/status", ResourcePoolStatusRequest::KIND.path("", &request.key.name));
+    let body = format!(r#"{{"metadata":{},"status":{}}}"#, locked(request), answer.status);
+    build(http::Method::PATCH, &path, MERGE, body)
+}
+
+/// DELETE of this very request, in whatever state it is.
+pub(crate) fn expire(request: &Precondition) -> Result<HttpRequest, http::Error> {
+    let body =
+        json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": *request.uid}});
+    let path = ResourcePoolStatusRequest::KIND.path("", &request.key.name);
+    build(http::Method::DELETE, &path, JSON, body.to_string())
+}
+
 /// Removes our finalizer and no other.
 pub(crate) fn remove_finalizer(claim: &Precondition) -> Result<HttpRequest, http::Error> {
     let mut metadata = locked(claim);
@@ -264,6 +281,29 @@ mod tests {
     fn a_delete_carries_uid_and_version() {
         let request = delete(&claim()).unwrap();
         assert_eq!(body(&request)["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
+    fn an_answer_is_for_the_state_that_was_seen_and_an_end_for_the_object() {
+        let request = Precondition { key: ObjectKey::new("", "r"), ..claim() };
+        let answered = answer(&PoolAnswer {
+            request: request.clone(),
+            driver: "d".into(),
+            status: r#"{"poolCount":0}"#.to_owned(),
+            failed: false,
+        })
+        .unwrap();
+        assert_eq!(
+            answered.uri(),
+            "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status"
+        );
+        assert_eq!(
+            body(&answered),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"poolCount": 0}})
+        );
+        let ended = expire(&request).unwrap();
+        assert_eq!(ended.uri(), "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r");
+        assert_eq!(body(&ended)["preconditions"], json!({"uid": "u"}));
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl Shared {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         for change in f(&mut view, now) {
             view.follow(&change);
+            view.follow_pool_requests(&change, now);
             // Before anybody is told, so that no number is ever wrong in between.
             let consequence = view.follow_evictions(&change, now);
             for change in [Some(change), consequence].into_iter().flatten() {

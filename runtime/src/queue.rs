@@ -346,13 +346,15 @@ impl<K: Ord + Clone + Display> Queue<K> {
         F: Fn(K) -> Fut,
         Fut: Future<Output = Next>,
     {
-        self.run_worker_when(async || {}, work).await;
+        self.run_worker_when(|| std::future::ready(()), work).await;
     }
 
     /// As [`Queue::run_worker`], and waits for `turn` before it takes each key: whatever has come with a lower rank
     /// meanwhile goes first.
-    pub async fn run_worker_when<F, Fut>(&self, turn: impl AsyncFn(), work: F)
+    pub async fn run_worker_when<T, Turn, F, Fut>(&self, turn: T, work: F)
     where
+        T: Fn() -> Turn,
+        Turn: Future<Output = ()>,
         F: Fn(K) -> Fut,
         Fut: Future<Output = Next>,
     {

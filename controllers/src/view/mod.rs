@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use dra_allocator::{Features, Inventory};
 use dra_api::{
-    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Object, ObjectKey, Pod,
-    PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
+    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Meta, Object, ObjectKey,
+    Pod, PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
 };
 
 pub use devices::{ResourceSlice, device_id};
@@ -250,8 +250,11 @@ impl View {
 
     /// Our own write left the claim without allocation in this state: its finalizer has no purpose any more,
     /// for as long as nobody has written to it since.
-    pub fn note_deallocated(&mut self, uid: Uid, version: ResourceVersion) {
-        self.deallocated.insert(uid, version);
+    pub fn note_deallocated(&mut self, claim: &Meta) {
+        // The answer may arrive after the claim's end; then there is nothing to remember.
+        if self.claims.get(&claim.key).is_some_and(|known| known.meta.uid == claim.uid) {
+            self.deallocated.insert(claim.uid.clone(), claim.resource_version);
+        }
     }
 
     /// True while the claim stands exactly as our own deallocation left it.
