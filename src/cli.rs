@@ -32,7 +32,7 @@ pub(crate) struct RunOptions {
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Controllers to run: '*' for all, NAME to switch one on, -NAME to switch one off. Known: resourceclaim,
-    /// device-taint-eviction; the in-tree names (with -controller) are aliases.
+    /// device-taint-eviction, resource-pool-status-request; the in-tree names (with -controller) are aliases.
     #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) controllers: Vec<String>,
 
@@ -76,6 +76,15 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     pub(crate) allow_unconfirmed_all_devices_rules: bool,
 
+    /// Most series of live metrics about pools; above it they are summed by driver and node, and then by driver.
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    pub(crate) max_pool_series: usize,
+
+    /// Serve /debug/pools beside the metrics: everything about every pool, with names of claims, without
+    /// authentication.
+    #[arg(long)]
+    pub(crate) debug_endpoints: bool,
+
     /// API requests per second in the long run; 0 for no limit of our own: the API server's priority and fairness
     /// rules.
     #[arg(long, value_name = "QPS", default_value_t = 0.0, allow_negative_numbers = true)]
@@ -111,17 +120,11 @@ pub(crate) enum Mode {
 }
 
 /// The controllers there are, with the in-tree names as aliases.
-const CONTROLLERS: [(&str, &[&str], Available); 3] = [
-    ("resourceclaim", &["resourceclaim-controller", "resource-claim-controller"], Available::Yes),
-    ("device-taint-eviction", &["device-taint-eviction-controller"], Available::Yes),
-    ("resource-pool-status-request", &["resourcepoolstatusrequest-controller"], Available::NotYet),
+const CONTROLLERS: [(&str, &[&str]); 3] = [
+    ("resourceclaim", &["resourceclaim-controller", "resource-claim-controller"]),
+    ("device-taint-eviction", &["device-taint-eviction-controller"]),
+    ("resource-pool-status-request", &["resourcepoolstatusrequest-controller"]),
 ];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Available {
-    Yes,
-    NotYet,
-}
 
 /// What the flags ask for, checked.
 #[derive(Debug)]
@@ -131,6 +134,18 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) limit: Option<(f64, u32)>,
     pub(crate) eviction: Option<EvictionSettings>,
+    pub(crate) pools: Option<PoolSettings>,
+    /// Serve the endpoints for debugging.
+    pub(crate) debug: bool,
+}
+
+/// What the pool status controller is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolSettings {
+    /// Most series of live metrics.
+    pub(crate) most_series: usize,
+    /// `DeviceTaintRules` count, not only the taints of slices.
+    pub(crate) rules: bool,
 }
 
 /// What the taint eviction controller is to do.
@@ -167,6 +182,9 @@ impl RunOptions {
             workers,
             limit: (qps > 0.0).then_some((qps, self.kube_api_burst)),
             eviction: self.eviction(&gates)?,
+            pools: (enabled(&self.controllers, "resource-pool-status-request")? && gates.pool_status)
+                .then_some(PoolSettings { most_series: self.max_pool_series, rules: gates.rules }),
+            debug: self.debug_endpoints,
         })
     }
 
@@ -212,17 +230,12 @@ fn enabled(list: &[String], controller: &str) -> Result<bool> {
             continue;
         }
         let (name, on) = item.strip_prefix('-').map_or((item.as_str(), true), |name| (name, false));
-        let Some((known, _, available)) =
-            CONTROLLERS.iter().find(|(known, aliases, _)| *known == name || aliases.contains(&name))
+        let Some((known, _)) =
+            CONTROLLERS.iter().find(|(known, aliases)| *known == name || aliases.contains(&name))
         else {
-            let known: Vec<&str> = CONTROLLERS.iter().map(|(name, ..)| *name).collect();
+            let known: Vec<&str> = CONTROLLERS.iter().map(|(name, _)| *name).collect();
             bail!("--controllers: \"{name}\" is not a controller; known are {}", known.join(", "));
         };
-        if on && *available == Available::NotYet {
-            bail!(
-                "--controllers: \"{known}\" is not in this build yet; use the one in kube-controller-manager"
-            );
-        }
         // The first that names it counts, as in kube-controller-manager.
         if *known == controller {
             named = named.or(Some(on));
@@ -233,7 +246,7 @@ fn enabled(list: &[String], controller: &str) -> Result<bool> {
 
 /// Gates that other DRA components know too and that change nothing here: whoever passes the same
 /// `--feature-gates` to all components must not be refused.
-const WITHOUT_EFFECT: [&str; 13] = [
+const WITHOUT_EFFECT: [&str; 12] = [
     "DRAConsumableCapacity",
     "DRADerivedAttributes",
     "DRADeviceBindingConditions",
@@ -246,7 +259,6 @@ const WITHOUT_EFFECT: [&str; 13] = [
     "DRAPartitionableDevicesType",
     "DRAResourceClaimDeviceStatus",
     "DRAResourceClaimGranularStatusAuthorization",
-    "DRAResourcePoolStatus",
 ];
 
 /// The feature gates of all controllers.
@@ -256,11 +268,13 @@ struct AllGates {
     taints: bool,
     /// `DRADeviceTaintRules`.
     rules: bool,
+    /// `DRAResourcePoolStatus`. Off by default in-tree; here the API server decides by serving it.
+    pool_status: bool,
 }
 
 fn gates(list: &[String]) -> Result<AllGates> {
     let mut gates = Gates::default();
-    let (mut taints, mut rules) = (true, true);
+    let (mut taints, mut rules, mut pool_status) = (true, true, true);
     for item in list.iter().filter(|i| !i.is_empty()) {
         let Some((name, value)) = item.split_once('=') else {
             bail!("--feature-gates: \"{item}\" is not of the form NAME=true or NAME=false");
@@ -278,6 +292,7 @@ fn gates(list: &[String]) -> Result<AllGates> {
             "DRAPrioritizedList" => gates.prioritized_list = on,
             "DRADeviceTaints" => taints = on,
             "DRADeviceTaintRules" => rules = on,
+            "DRAResourcePoolStatus" => pool_status = on,
             "DynamicResourceAllocation" if on => {}
             "DynamicResourceAllocation" => {
                 bail!(
@@ -287,14 +302,14 @@ fn gates(list: &[String]) -> Result<AllGates> {
             name if WITHOUT_EFFECT.contains(&name) => {}
             name => bail!(
                 "--feature-gates: \"{name}\" is unknown; GenericWorkload, DRAWorkloadResourceClaims, DRAAdminAccess, \
-                 DRAPrioritizedList, DRADeviceTaints and DRADeviceTaintRules have an effect"
+                 DRAPrioritizedList, DRADeviceTaints, DRADeviceTaintRules and DRAResourcePoolStatus have an effect"
             ),
         }
     }
     if gates.workload_resource_claims == Gate::On && gates.generic_workload == Gate::Off {
         bail!("--feature-gates: DRAWorkloadResourceClaims=true needs GenericWorkload=true");
     }
-    Ok(AllGates { claims: gates, taints, rules })
+    Ok(AllGates { claims: gates, taints, rules, pool_status })
 }
 
 #[cfg(test)]
@@ -379,10 +394,22 @@ mod tests {
     }
 
     #[test]
+    fn pool_status_follows_its_name_its_alias_and_its_gate() {
+        let pools = |args: &[&str]| options(args).settings().unwrap().pools;
+        assert_eq!(pools(&[]).map(|pools| (pools.most_series, pools.rules)), Some((5000, true)));
+        assert!(pools(&["--controllers=resourcepoolstatusrequest-controller"]).is_some());
+        assert!(pools(&["--controllers=*,-resource-pool-status-request"]).is_none());
+        assert!(pools(&["--controllers=resourceclaim"]).is_none());
+        assert!(pools(&["--feature-gates=DRAResourcePoolStatus=false"]).is_none());
+        assert!(!pools(&["--feature-gates=DRADeviceTaintRules=false"]).unwrap().rules);
+        assert!(!options(&[]).settings().unwrap().debug);
+        assert!(options(&["--debug-endpoints"]).settings().unwrap().debug);
+    }
+
+    #[test]
     fn bad_flags_are_refused_with_a_way_out() {
         assert!(error(&["--controllers="]).contains("'*' stands for all"));
         assert!(error(&["--controllers=nope"]).contains("known are resourceclaim,"));
-        assert!(error(&["--controllers=resource-pool-status-request"]).contains("not in this build yet"));
         assert_eq!(
             error(&["--concurrent-device-taint-eviction-syncs=0"]),
             "concurrent-device-taint-eviction-syncs must be greater than zero, got 0"

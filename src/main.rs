@@ -6,6 +6,7 @@ mod discovery;
 mod eviction;
 mod kinds;
 mod manager;
+mod pools;
 mod server;
 mod telemetry;
 

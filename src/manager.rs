@@ -3,10 +3,10 @@
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use dra_act::{EvictionMetrics, Executor, Metrics, Shared};
+use dra_act::{EvictionMetrics, Executor, Metrics, PoolMetrics, Shared};
 use dra_allocator::Features;
 use dra_api::{
-    Claim, ClaimTemplate, DeviceTaintRule, Pod, PodGroup, names,
+    Claim, ClaimTemplate, DeviceTaintRule, Pod, PodGroup, ResourcePoolStatusRequest, names,
     taint::{RuleV1alpha3, RuleV1beta2, RuleVersion},
 };
 use dra_controllers::{
@@ -26,6 +26,7 @@ use crate::{
     cli::Settings,
     eviction::EvictionController,
     kinds::{KindStatus, WatchMetrics, follow, wait_until_served},
+    pools::PoolController,
     server::{self, Reporter},
 };
 
@@ -58,8 +59,13 @@ pub(crate) async fn run(
     let eviction = evicting
         .map(|settings| EvictionController::new(settings, &queues, &registry, &chance).map(Arc::new))
         .transpose()?;
+    let pools = settings
+        .pools
+        .map(|settings| PoolController::new(settings, &queues, &registry, &chance).map(Arc::new))
+        .transpose()?;
     let shared = Arc::new(Shared::new(clock, {
         let (queue, eviction, claims) = (Arc::clone(&queue), eviction.clone(), settings.resourceclaim);
+        let pools = pools.clone();
         Box::new(move |view, change| {
             if claims {
                 for key in controller.affected(view, change) {
@@ -69,9 +75,12 @@ pub(crate) async fn run(
             if let Some(eviction) = &eviction {
                 eviction.follow(view, change);
             }
+            if let Some(pools) = &pools {
+                pools.follow(view, change);
+            }
         })
     }));
-    if eviction.is_some() {
+    if eviction.is_some() || pools.is_some() {
         shared.update(|view, _| {
             view.keep_devices(Features::default());
             None
@@ -91,6 +100,18 @@ pub(crate) async fn run(
             .counting_evictions(EvictionMetrics::new(&registry)?),
         )),
     };
+    let answerer = match &pools {
+        None => None,
+        Some(_) => Some(Arc::new(
+            Executor::new(
+                client.clone(),
+                Arc::clone(&shared),
+                recorder.of(names::POOL_STATUS_CONTROLLER),
+                metrics.clone(),
+            )
+            .counting_answers(PoolMetrics::new(&registry)?),
+        )),
+    };
     let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
     let watch_metrics = WatchMetrics::new(&registry)?;
 
@@ -99,13 +120,20 @@ pub(crate) async fn run(
     let mut start = Start { client: &client, shared: &shared, metrics: &watch_metrics, chance: &chance };
     if settings.resourceclaim || eviction.is_some() {
         kinds.push(start.follow::<Pod>(&mut background, true, || {}));
+    }
+    if settings.resourceclaim || eviction.is_some() || pools.is_some() {
         kinds.push(start.follow::<Claim>(&mut background, true, || {}));
     }
-    if let Some(evicting) = evicting {
+    if eviction.is_some() || pools.is_some() {
         kinds.push(start.follow::<ResourceSlice>(&mut background, true, || {}));
-        if evicting.rules {
+        let rules = evicting.is_some_and(|eviction| eviction.rules)
+            || settings.pools.is_some_and(|pools| pools.rules);
+        if rules {
             kinds.push(start.follow_rules(&mut background));
         }
+    }
+    if pools.is_some() {
+        kinds.push(start.follow::<ResourcePoolStatusRequest>(&mut background, false, || {}));
     }
     if settings.resourceclaim {
         kinds.push(start.follow::<ClaimTemplate>(&mut background, true, || {}));
@@ -120,8 +148,9 @@ pub(crate) async fn run(
         registry,
         Arc::clone(&shared),
         Arc::clone(&queue),
-        eviction.clone(),
+        (eviction.clone(), pools.clone()),
         kinds.clone(),
+        settings.debug,
     )?);
     background.spawn(async move {
         let served = axum::serve(listener, server::router(reporter)).await;
@@ -143,6 +172,12 @@ pub(crate) async fn run(
         background.spawn(async move {
             eviction.run_timers().await;
             "the timers of evictions".to_owned()
+        });
+    }
+    if let Some(pools) = pools.clone() {
+        background.spawn(async move {
+            pools.run_timer().await;
+            "the timer of pool status requests".to_owned()
         });
     }
 
@@ -183,6 +218,9 @@ pub(crate) async fn run(
             if let (Some(eviction), Some(evictor)) = (&eviction, &evictor) {
                 eviction.start(evictor, &mut workers);
             }
+            if let (Some(pools), Some(answerer)) = (&pools, &answerer) {
+                pools.start(answerer, &mut workers);
+            }
             until.await
         }
     };
@@ -191,6 +229,9 @@ pub(crate) async fn run(
     queue.close();
     if let Some(eviction) = &eviction {
         eviction.close();
+    }
+    if let Some(pools) = &pools {
+        pools.close();
     }
     let finished = async { while workers.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_WITHIN, finished).await.is_err() {

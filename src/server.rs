@@ -1,4 +1,4 @@
-//! `/metrics`, `/livez` and `/readyz`.
+//! `/metrics`, `/livez` and `/readyz`; `/debug/pools` if asked for.
 
 use std::{
     collections::HashMap,
@@ -22,6 +22,7 @@ use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 use crate::{
     eviction::EvictionController,
     kinds::{self, KindStatus},
+    pools::{PoolController, debug_pools},
 };
 
 /// What the endpoints report on.
@@ -31,7 +32,9 @@ pub(crate) struct Reporter {
     shared: Arc<Shared>,
     queue: Arc<Queue<resourceclaim::Key>>,
     eviction: Option<Arc<EvictionController>>,
+    pools: Option<Arc<PoolController>>,
     kinds: Vec<Arc<KindStatus>>,
+    debug: bool,
     claims: IntGaugeVec,
     scrape: Mutex<()>,
 }
@@ -41,8 +44,9 @@ impl Reporter {
         registry: Registry,
         shared: Arc<Shared>,
         queue: Arc<Queue<resourceclaim::Key>>,
-        eviction: Option<Arc<EvictionController>>,
+        (eviction, pools): (Option<Arc<EvictionController>>, Option<Arc<PoolController>>),
         kinds: Vec<Arc<KindStatus>>,
+        debug: bool,
     ) -> Result<Self, prometheus::Error> {
         let claims = IntGaugeVec::new(
             Opts::new(
@@ -53,7 +57,7 @@ impl Reporter {
             &["allocated", "admin_access", "source"],
         )?;
         registry.register(Box::new(claims.clone()))?;
-        Ok(Self { registry, shared, queue, eviction, kinds, claims, scrape: Mutex::new(()) })
+        Ok(Self { registry, shared, queue, eviction, pools, kinds, debug, claims, scrape: Mutex::new(()) })
     }
 
     fn metrics(&self) -> Result<String, prometheus::Error> {
@@ -65,6 +69,9 @@ impl Reporter {
         self.shared.read(|view| {
             if let Some(eviction) = &self.eviction {
                 eviction.refresh_metrics(view, now);
+            }
+            if let Some(pools) = &self.pools {
+                pools.refresh_metrics(view);
             }
             for ((allocated, admin, source), count) in view.claim_counts() {
                 let flag = |on: bool| if on { "true" } else { "false" };
@@ -106,12 +113,25 @@ impl Reporter {
 
 /// The endpoints.
 pub(crate) fn router(reporter: Arc<Reporter>) -> Router {
-    Router::new()
+    let mut router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(async || "ok"))
         .route("/healthz", get(async || "ok"))
-        .route("/readyz", get(readyz))
-        .with_state(reporter)
+        .route("/readyz", get(readyz));
+    if reporter.debug {
+        router = router.route("/debug/pools", get(pools));
+    }
+    router.with_state(reporter)
+}
+
+/// Everything about all pools, or those of `?driver=` and `?pool=`.
+async fn pools(
+    State(reporter): State<Arc<Reporter>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> impl IntoResponse {
+    let wanted = |name: &str| query.get(name).map(String::as_str);
+    let found = reporter.shared.read(|view| debug_pools(view, wanted("driver"), wanted("pool")));
+    ([(header::CONTENT_TYPE, "application/json")], found.to_string())
 }
 
 async fn metrics(State(reporter): State<Arc<Reporter>>) -> impl IntoResponse {

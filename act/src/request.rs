@@ -195,8 +195,7 @@ pub(crate) fn answer(answer: &PoolAnswer) -> Result<HttpRequest, http::Error> {
 
 /// DELETE of this very request, in whatever state it is.
 pub(crate) fn expire(request: &Precondition) -> Result<HttpRequest, http::Error> {
-    let body =
-        json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": *request.uid}});
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": *request.uid}});
     let path = ResourcePoolStatusRequest::KIND.path("", &request.key.name);
     build(http::Method::DELETE, &path, JSON, body.to_string())
 }
@@ -293,10 +292,7 @@ mod tests {
             failed: false,
         })
         .unwrap();
-        assert_eq!(
-            answered.uri(),
-            "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status"
-        );
+        assert_eq!(answered.uri(), "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status");
         assert_eq!(
             body(&answered),
             json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"poolCount": 0}})

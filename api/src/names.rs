@@ -24,6 +24,9 @@ pub const RESOURCE_GROUP: &str = "resource.k8s.io";
 /// The in-tree name, so that either can take over the other's condition.
 pub const EVICTION_CONTROLLER: &str = "device-taint-eviction-controller";
 
+/// Name of the pool status controller in-tree; names its queue here.
+pub const POOL_STATUS_CONTROLLER: &str = "resourcepoolstatusrequest-controller";
+
 /// Type of the condition that the taint eviction controller keeps on rules.
 pub const EVICTION_IN_PROGRESS: &str = "EvictionInProgress";
 

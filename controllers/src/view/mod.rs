@@ -93,6 +93,11 @@ pub struct Indexes {
 }
 
 impl Indexes {
+    /// How many requests about pools are not answered.
+    pub fn unanswered_count(&self) -> usize {
+        self.unanswered.len()
+    }
+
     /// Names of the unanswered requests for pools of a driver, in order.
     pub fn unanswered<'a>(&'a self, driver: &'a Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
         self.unanswered
