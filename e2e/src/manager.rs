@@ -78,6 +78,20 @@ impl ManagerOptions {
     }
 }
 
+impl ManagerOptions {
+    /// The pool status controller of the program given, with all gates of `plane`.
+    ///
+    /// # Errors
+    /// The manifests can't be applied.
+    pub async fn pool_status_of(program: Program, plane: &ControlPlane) -> Result<Self> {
+        Ok(Self {
+            controllers: "resource-pool-status-request".to_owned(),
+            feature_gates: plane.feature_gates().to_owned(),
+            ..Self::claim_controller_of(program, plane).await?
+        })
+    }
+}
+
 /// The gates that the claim controller reads, out of a component's `--feature-gates`.
 fn pod_group_gates(all: &str) -> String {
     let wanted = all.split(',').filter(|gate| {
@@ -210,7 +224,10 @@ fn start_process(plane: &ControlPlane, options: &ManagerOptions, port: u16) -> R
     if options.program == Program::InTree {
         command = Command::new(plane.binary("kube-controller-manager"));
         command
-            .arg("--controllers=resourceclaim-controller")
+            .arg(match options.controllers.as_str() {
+                "resource-pool-status-request" => "--controllers=resourcepoolstatusrequest-controller",
+                _ => "--controllers=resourceclaim-controller",
+            })
             .args(["--kube-api-qps=10000", "--kube-api-burst=10000", "--bind-address=127.0.0.1"])
             .args([
                 format!("--secure-port={port}"),
