@@ -181,7 +181,8 @@ pub(super) fn status(inventory: &Inventory, pool: &Pool, default_attribute: Opti
     let partitions = partitions(pool, &slices, &devices, default_attribute);
     let shareable = shareable(pool, &devices);
     match (partitions, &shareable) {
-        (Err(error), _) | (Ok(_), Err(error)) => found.add_error(&error.clone()),
+        (Err(error), _) => found.add_error(&error),
+        (Ok(_), Err(error)) => found.add_error(error),
         (Ok(summary), Ok(_)) => found.partition_summary = summary,
     }
     found.shareable_summary = shareable.unwrap_or_default();

@@ -30,7 +30,7 @@ impl PoolStatusRequests {
 }
 
 /// Unanswered requests that ask for the pool.
-fn waiting(view: &View, pool: &PoolId) -> impl Iterator<Item = Key> {
+fn waiting<'a>(view: &'a View, pool: &'a PoolId) -> impl Iterator<Item = Key> + use<'a> {
     view.index
         .unanswered(&pool.driver)
         .filter(move |name| {
