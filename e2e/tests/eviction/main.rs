@@ -1,0 +1,7 @@
+//! The taint eviction controller on a real API server. The stories share one control plane and one manager; each has a
+//! pool of devices of its own.
+
+mod cluster;
+mod guard;
+mod mass;
+mod stories;
