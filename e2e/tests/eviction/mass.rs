@@ -97,7 +97,7 @@ async fn a_pod_disruption_budget_holds_the_eviction_up_where_asked_for() -> Resu
     story.create(budget).await?;
     wait_until("the budget knows its Pod", SOON, async || {
         let budget = story.api::<PodDisruptionBudget>().get("all").await?;
-        let healthy = budget.status.map_or(0, |status| status.current_healthy);
+        let healthy = budget.status.and_then(|status| status.current_healthy).unwrap_or_default();
         ensure!(healthy == 1, "{healthy} healthy Pods");
         Ok(())
     })
