@@ -15,6 +15,8 @@ use crate::cluster::{condition_is, create_rule, evictor, is_leaving, pod_with_de
 const PODS: usize = 1000;
 /// Of those, one in so many tolerates the taint.
 const TOLERANT: usize = 10;
+/// Evictions at once, the default.
+const WORKERS: usize = 8;
 /// For all of them together, on a busy machine.
 const LIMIT: Duration = Duration::from_mins(3);
 
@@ -70,7 +72,12 @@ async fn a_thousand_pods_are_evicted_once_each_although_the_manager_is_killed_in
     let requests = plane.requests_of_manager()?;
     let deletes =
         requests.iter().filter(|r| r.resource == "pods" && r.verb == "delete" && r.code == 200).count();
-    ensure!(deletes == go, "{deletes} deletes for {go} Pods");
+    // A request whose answer a killed manager did not wait for is audited without the code 200.
+    let unanswered = kills * WORKERS;
+    ensure!(
+        deletes <= go && deletes + unanswered >= go,
+        "{deletes} deletes for {go} Pods, of which at most {unanswered} can be unanswered"
+    );
     ensure!(leaving(&story).await? == go, "Pods that tolerate the taint are evicted");
     story.manager_was_allowed_everything()
 }
