@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use dra_act::{EvictionMetrics, Executor, Metrics, Shared};
 use dra_allocator::Features;
 use dra_api::{
-    Claim, ClaimTemplate, DeviceTaintRule, Pod, PodGroup, names,
+    Claim, ClaimTemplate, DeviceTaintRule, Object, Pod, PodGroup, names,
     taint::{RuleV1alpha3, RuleV1beta2, RuleVersion},
 };
 use dra_controllers::{
@@ -16,6 +16,7 @@ use dra_controllers::{
 use dra_runtime::{
     Chance, Clock, events,
     queue::{Queue, QueuesMetrics},
+    watch::Pace,
 };
 use futures::FutureExt;
 use kube::Client;
@@ -41,6 +42,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 /// started this process starts it again.
 pub(crate) async fn run(
     client: Client,
+    watches: &Watches,
     settings: &Settings,
     listener: TcpListener,
     clock: Clock,
@@ -96,7 +98,7 @@ pub(crate) async fn run(
 
     let mut background = JoinSet::new();
     let mut kinds = Vec::new();
-    let mut start = Start { client: &client, shared: &shared, metrics: &watch_metrics, chance: &chance };
+    let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
     if settings.resourceclaim || eviction.is_some() {
         kinds.push(start.follow::<Pod>(&mut background, true, || {}));
         kinds.push(start.follow::<Claim>(&mut background, true, || {}));
@@ -218,9 +220,20 @@ async fn keep_house(executor: Arc<Executor>) -> String {
     }
 }
 
+/// Where watches run.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    /// Their connections; a client's connections live on the runtime that first used them.
+    pub(crate) client: Client,
+    /// A runtime of their own, or the one that everything else runs on.
+    pub(crate) runtime: Option<tokio::runtime::Handle>,
+    /// How often that runtime's thread wakes up.
+    pub(crate) pace: Pace,
+}
+
 /// What every watch needs.
 struct Start<'a> {
-    client: &'a Client,
+    watches: &'a Watches,
     shared: &'a Arc<Shared>,
     metrics: &'a WatchMetrics,
     chance: &'a Arc<Chance>,
@@ -235,10 +248,11 @@ impl Start<'_> {
         on_synced: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Arc<KindStatus> {
         let status = KindStatus::new::<T>(required);
-        let (client, shared, metrics, chance) =
-            (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let Watches { client, pace, .. } = self.watches.clone();
+        let (shared, metrics, chance) =
+            (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
-        tasks.spawn(async move {
+        let task = async move {
             wait_until_served(&client, &status, &[T::KIND]).await;
             loop {
                 let watch = follow::<T, T>(
@@ -247,77 +261,70 @@ impl Start<'_> {
                     Arc::clone(&status),
                     metrics.clone(),
                     Arc::clone(&chance),
+                    pace.clone(),
                     on_synced.clone(),
                 );
                 let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
                 tracing::error!(kind = T::KIND.kind, panicked, "a watch has ended; it is started again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-        });
+        };
+        match &self.watches.runtime {
+            Some(runtime) => tasks.spawn_on(task, runtime),
+            None => tasks.spawn(task),
+        };
         returned
     }
 
     /// Starts to watch taint rules in the best version that the API server serves.
     fn follow_rules(&mut self, tasks: &mut JoinSet<String>) -> Arc<KindStatus> {
         let status = KindStatus::new::<DeviceTaintRule>(false);
-        let (client, shared, metrics, chance) =
-            (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let Watches { client, pace, .. } = self.watches.clone();
+        let (shared, metrics, chance) =
+            (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
         let versions = [RuleVersion::V1, RuleVersion::V1beta2, RuleVersion::V1alpha3];
-        tasks.spawn(async move {
+        let task = async move {
             let served = wait_until_served(&client, &status, &versions.map(RuleVersion::kind)).await;
             loop {
-                let (client, shared, status, metrics, chance) = (
-                    client.clone(),
-                    Arc::clone(&shared),
-                    Arc::clone(&status),
-                    metrics.clone(),
-                    Arc::clone(&chance),
-                );
+                let (client, pace, status) = (client.clone(), pace.clone(), Arc::clone(&status));
+                let (shared, metrics, chance) = (Arc::clone(&shared), metrics.clone(), Arc::clone(&chance));
                 let watch = async move {
-                    match versions.get(served) {
+                    let _: () = match versions.get(served) {
                         Some(RuleVersion::V1beta2) => {
-                            follow::<RuleV1beta2, DeviceTaintRule>(
-                                client,
-                                shared,
-                                status,
-                                metrics,
-                                chance,
-                                || {},
-                            )
-                            .await;
+                            follow_as::<RuleV1beta2>(client, shared, status, metrics, chance, pace).await
                         }
                         Some(RuleVersion::V1alpha3) => {
-                            follow::<RuleV1alpha3, DeviceTaintRule>(
-                                client,
-                                shared,
-                                status,
-                                metrics,
-                                chance,
-                                || {},
-                            )
-                            .await;
+                            follow_as::<RuleV1alpha3>(client, shared, status, metrics, chance, pace).await
                         }
                         Some(RuleVersion::V1) | None => {
-                            follow::<DeviceTaintRule, DeviceTaintRule>(
-                                client,
-                                shared,
-                                status,
-                                metrics,
-                                chance,
-                                || {},
-                            )
-                            .await;
+                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await
                         }
-                    }
+                    };
                 };
                 let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
                 tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-        });
+        };
+        match &self.watches.runtime {
+            Some(runtime) => tasks.spawn_on(task, runtime),
+            None => tasks.spawn(task),
+        };
         returned
     }
+}
+
+/// Follows taint rules in one version.
+async fn follow_as<W: Object + Into<DeviceTaintRule>>(
+    client: Client,
+    shared: Arc<Shared>,
+    status: Arc<KindStatus>,
+    metrics: WatchMetrics,
+    chance: Arc<Chance>,
+    pace: Pace,
+) {
+    follow::<W, DeviceTaintRule>(client, shared, status, metrics, chance, pace, || {}).await;
 }
 
 /// PodGroups are served and known from here on. If that comes after the start, everything that waited for it is
