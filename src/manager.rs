@@ -60,64 +60,25 @@ pub(crate) async fn run(
     let eviction = evicting
         .map(|settings| EvictionController::new(settings, &queues, &registry, &chance).map(Arc::new))
         .transpose()?;
-    let shared = Arc::new(Shared::new(clock, {
-        let (queue, eviction, claims) = (Arc::clone(&queue), eviction.clone(), settings.resourceclaim);
-        Box::new(move |view, change| {
-            if claims {
-                for key in controller.affected(view, change) {
-                    queue.add(key);
-                }
-            }
-            if let Some(eviction) = &eviction {
-                eviction.follow(view, change);
-            }
-        })
-    }));
-    if eviction.is_some() {
-        shared.update(|view, _| {
-            view.keep_devices(Features::default());
-            None
-        });
-    }
+    let shared = view_of(clock, settings.resourceclaim.then_some((controller, &queue)), eviction.as_ref());
     let (recorder, writer) = events::recorder(names::CLAIM_EVENT_COMPONENT, instance(), clock, &registry)?;
     let metrics = Metrics::new(&registry)?;
+    let evictor = Executor::new(
+        client.clone(),
+        Arc::clone(&shared),
+        recorder.of(names::EVICTION_CONTROLLER),
+        metrics.clone(),
+    );
     let evictor = match &eviction {
         None => None,
-        Some(_) => Some(Arc::new(
-            Executor::new(
-                client.clone(),
-                Arc::clone(&shared),
-                recorder.of(names::EVICTION_CONTROLLER),
-                metrics.clone(),
-            )
-            .counting_evictions(EvictionMetrics::new(&registry)?),
-        )),
+        Some(_) => Some(Arc::new(evictor.counting_evictions(EvictionMetrics::new(&registry)?))),
     };
     let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
     let watch_metrics = WatchMetrics::new(&registry)?;
 
     let mut background = JoinSet::new();
-    let mut kinds = Vec::new();
     let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
-    if settings.resourceclaim || eviction.is_some() {
-        kinds.push(start.follow::<Pod>(&mut background, true, || {}));
-        kinds.push(start.follow::<Claim>(&mut background, true, || {}));
-    }
-    if let Some(evicting) = evicting {
-        kinds.push(start.follow::<ResourceSlice>(&mut background, true, || {}));
-        if evicting.rules {
-            kinds.push(start.follow_rules(&mut background));
-        }
-    }
-    if settings.resourceclaim {
-        kinds.push(start.follow::<ClaimTemplate>(&mut background, true, || {}));
-        if controller.wants_pod_groups() {
-            let (shared, queue) = (Arc::clone(&shared), Arc::clone(&queue));
-            kinds.push(start.follow::<PodGroup>(&mut background, false, move || {
-                pod_groups_synced(&shared, &queue, controller);
-            }));
-        }
-    }
+    let kinds = start.kinds(&mut background, settings, controller, &queue);
     let reporter = Arc::new(Reporter::new(
         registry,
         Arc::clone(&shared),
@@ -166,21 +127,7 @@ pub(crate) async fn run(
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");
             if settings.resourceclaim {
-                for _ in 0..settings.workers {
-                    let (queue, executor) = (Arc::clone(&queue), Arc::clone(&executor));
-                    workers.spawn(async move {
-                        queue
-                            .run_worker(|key: Key| {
-                                let executor = Arc::clone(&executor);
-                                async move {
-                                    executor
-                                        .settle(&key, |view, pass| controller.plan(view, &key, pass))
-                                        .await
-                                }
-                            })
-                            .await;
-                    });
-                }
+                start_claims(controller, settings.workers, &queue, &executor, &mut workers);
             }
             if let (Some(eviction), Some(evictor)) = (&eviction, &evictor) {
                 eviction.start(evictor, &mut workers);
@@ -202,6 +149,58 @@ pub(crate) async fn run(
         );
     }
     result
+}
+
+/// The view, which tells each controller that runs of its changes. It keeps devices only for who needs them.
+fn view_of(
+    clock: Clock,
+    claims: Option<(ResourceClaims, &Arc<Queue<Key>>)>,
+    eviction: Option<&Arc<EvictionController>>,
+) -> Arc<Shared> {
+    let claims = claims.map(|(controller, queue)| (controller, Arc::clone(queue)));
+    let needs_devices = eviction.is_some();
+    let eviction = eviction.cloned();
+    let shared = Arc::new(Shared::new(
+        clock,
+        Box::new(move |view, change| {
+            if let Some((controller, queue)) = &claims {
+                for key in controller.affected(view, change) {
+                    queue.add(key);
+                }
+            }
+            if let Some(eviction) = &eviction {
+                eviction.follow(view, change);
+            }
+        }),
+    ));
+    if needs_devices {
+        shared.update(|view, _| {
+            view.keep_devices(Features::default());
+            None
+        });
+    }
+    shared
+}
+
+/// Starts the workers of the claim controller.
+fn start_claims(
+    controller: ResourceClaims,
+    count: usize,
+    queue: &Arc<Queue<Key>>,
+    executor: &Arc<Executor>,
+    workers: &mut JoinSet<()>,
+) {
+    for _ in 0..count {
+        let (queue, executor) = (Arc::clone(queue), Arc::clone(executor));
+        workers.spawn(async move {
+            queue
+                .run_worker(|key: Key| {
+                    let executor = Arc::clone(&executor);
+                    async move { executor.settle(&key, |view, pass| controller.plan(view, &key, pass)).await }
+                })
+                .await;
+        });
+    }
 }
 
 /// Waits until a part of the manager that should run for ever has ended, and says which.
@@ -240,6 +239,37 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// Starts to watch what the controllers that run have to know.
+    fn kinds(
+        &mut self,
+        tasks: &mut JoinSet<String>,
+        settings: &Settings,
+        controller: ResourceClaims,
+        queue: &Arc<Queue<Key>>,
+    ) -> Vec<Arc<KindStatus>> {
+        let mut kinds = Vec::new();
+        if settings.resourceclaim || settings.eviction.is_some() {
+            kinds.push(self.follow::<Pod>(tasks, true, || {}));
+            kinds.push(self.follow::<Claim>(tasks, true, || {}));
+        }
+        if let Some(eviction) = &settings.eviction {
+            kinds.push(self.follow::<ResourceSlice>(tasks, true, || {}));
+            if eviction.rules {
+                kinds.push(self.follow_rules(tasks));
+            }
+        }
+        if settings.resourceclaim {
+            kinds.push(self.follow::<ClaimTemplate>(tasks, true, || {}));
+            if controller.wants_pod_groups() {
+                let (shared, queue) = (Arc::clone(self.shared), Arc::clone(queue));
+                kinds.push(self.follow::<PodGroup>(tasks, false, move || {
+                    pod_groups_synced(&shared, &queue, controller);
+                }));
+            }
+        }
+        kinds
+    }
+
     /// Starts to watch a kind, and does so again should the watch panic.
     fn follow<T: Tracked>(
         &mut self,
@@ -290,17 +320,17 @@ impl Start<'_> {
                 let (client, pace, status) = (client.clone(), pace.clone(), Arc::clone(&status));
                 let (shared, metrics, chance) = (Arc::clone(&shared), metrics.clone(), Arc::clone(&chance));
                 let watch = async move {
-                    let _: () = match versions.get(served) {
+                    match versions.get(served) {
                         Some(RuleVersion::V1beta2) => {
-                            follow_as::<RuleV1beta2>(client, shared, status, metrics, chance, pace).await
+                            follow_as::<RuleV1beta2>(client, shared, status, metrics, chance, pace).await;
                         }
                         Some(RuleVersion::V1alpha3) => {
-                            follow_as::<RuleV1alpha3>(client, shared, status, metrics, chance, pace).await
+                            follow_as::<RuleV1alpha3>(client, shared, status, metrics, chance, pace).await;
                         }
                         Some(RuleVersion::V1) | None => {
-                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await
+                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await;
                         }
-                    };
+                    }
                 };
                 let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
                 tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
