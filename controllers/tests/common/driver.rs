@@ -544,6 +544,7 @@ impl Driver {
         let (kind, verb) = match owner.kind {
             SubjectKind::Pod => (Kind::Pod, Verb::RecordPod),
             SubjectKind::PodGroup => (Kind::PodGroup, Verb::RecordGroup),
+            SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
         };
         let wanted: Vec<_> = statuses.iter().map(|(e, n)| (e.to_string(), n.to_string())).collect();
         let answer = self.request(server, verb, &owner.key.to_string(), |s| {
