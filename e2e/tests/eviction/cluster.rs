@@ -24,7 +24,7 @@ static SHARED: OnceCell<Shared> = OnceCell::const_new();
 /// The manager with nothing but the taint eviction controller.
 pub(crate) async fn evictor(plane: &ControlPlane, more: &[&str]) -> Result<ManagerOptions> {
     let mut options = ManagerOptions::claim_controller(plane).await?;
-    options.controllers = "device-taint-eviction".to_owned();
+    "device-taint-eviction".clone_into(&mut options.controllers);
     options.more = more.iter().map(ToString::to_string).collect();
     Ok(options)
 }
