@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use dra_act::{EvictionMetrics, Executor, Metrics, PoolMetrics, Shared};
 use dra_allocator::Features;
 use dra_api::{
-    Claim, ClaimTemplate, DeviceTaintRule, Pod, PodGroup, ResourcePoolStatusRequest, names,
+    Claim, ClaimTemplate, DeviceTaintRule, Object, Pod, PodGroup, ResourcePoolStatusRequest, names,
     taint::{RuleV1alpha3, RuleV1beta2, RuleVersion},
 };
 use dra_controllers::{
@@ -16,6 +16,7 @@ use dra_controllers::{
 use dra_runtime::{
     Chance, Clock, events,
     queue::{Queue, QueuesMetrics},
+    watch::Pace,
 };
 use futures::FutureExt;
 use kube::Client;
@@ -42,6 +43,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 /// started this process starts it again.
 pub(crate) async fn run(
     client: Client,
+    watches: &Watches,
     settings: &Settings,
     listener: TcpListener,
     clock: Clock,
@@ -63,42 +65,23 @@ pub(crate) async fn run(
         .pools
         .map(|settings| PoolController::new(settings, &queues, &registry, &chance).map(Arc::new))
         .transpose()?;
-    let shared = Arc::new(Shared::new(clock, {
-        let (queue, eviction, claims) = (Arc::clone(&queue), eviction.clone(), settings.resourceclaim);
-        let pools = pools.clone();
-        Box::new(move |view, change| {
-            if claims {
-                for key in controller.affected(view, change) {
-                    queue.add(key);
-                }
-            }
-            if let Some(eviction) = &eviction {
-                eviction.follow(view, change);
-            }
-            if let Some(pools) = &pools {
-                pools.follow(view, change);
-            }
-        })
-    }));
-    if eviction.is_some() || pools.is_some() {
-        shared.update(|view, _| {
-            view.keep_devices(Features::default());
-            None
-        });
-    }
+    let shared = view_of(
+        clock,
+        settings.resourceclaim.then_some((controller, &queue)),
+        eviction.as_ref(),
+        pools.as_ref(),
+    );
     let (recorder, writer) = events::recorder(names::CLAIM_EVENT_COMPONENT, instance(), clock, &registry)?;
     let metrics = Metrics::new(&registry)?;
+    let evictor = Executor::new(
+        client.clone(),
+        Arc::clone(&shared),
+        recorder.of(names::EVICTION_CONTROLLER),
+        metrics.clone(),
+    );
     let evictor = match &eviction {
         None => None,
-        Some(_) => Some(Arc::new(
-            Executor::new(
-                client.clone(),
-                Arc::clone(&shared),
-                recorder.of(names::EVICTION_CONTROLLER),
-                metrics.clone(),
-            )
-            .counting_evictions(EvictionMetrics::new(&registry)?),
-        )),
+        Some(_) => Some(Arc::new(evictor.counting_evictions(EvictionMetrics::new(&registry)?))),
     };
     let answerer = match &pools {
         None => None,
@@ -116,34 +99,8 @@ pub(crate) async fn run(
     let watch_metrics = WatchMetrics::new(&registry)?;
 
     let mut background = JoinSet::new();
-    let mut kinds = Vec::new();
-    let mut start = Start { client: &client, shared: &shared, metrics: &watch_metrics, chance: &chance };
-    if settings.resourceclaim || eviction.is_some() {
-        kinds.push(start.follow::<Pod>(&mut background, true, || {}));
-    }
-    if settings.resourceclaim || eviction.is_some() || pools.is_some() {
-        kinds.push(start.follow::<Claim>(&mut background, true, || {}));
-    }
-    if eviction.is_some() || pools.is_some() {
-        kinds.push(start.follow::<ResourceSlice>(&mut background, true, || {}));
-        let rules = evicting.is_some_and(|eviction| eviction.rules)
-            || settings.pools.is_some_and(|pools| pools.rules);
-        if rules {
-            kinds.push(start.follow_rules(&mut background));
-        }
-    }
-    if pools.is_some() {
-        kinds.push(start.follow::<ResourcePoolStatusRequest>(&mut background, false, || {}));
-    }
-    if settings.resourceclaim {
-        kinds.push(start.follow::<ClaimTemplate>(&mut background, true, || {}));
-        if controller.wants_pod_groups() {
-            let (shared, queue) = (Arc::clone(&shared), Arc::clone(&queue));
-            kinds.push(start.follow::<PodGroup>(&mut background, false, move || {
-                pod_groups_synced(&shared, &queue, controller);
-            }));
-        }
-    }
+    let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
+    let kinds = start.kinds(&mut background, settings, controller, &queue);
     let reporter = Arc::new(Reporter::new(
         registry,
         Arc::clone(&shared),
@@ -199,21 +156,7 @@ pub(crate) async fn run(
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");
             if settings.resourceclaim {
-                for _ in 0..settings.workers {
-                    let (queue, executor) = (Arc::clone(&queue), Arc::clone(&executor));
-                    workers.spawn(async move {
-                        queue
-                            .run_worker(|key: Key| {
-                                let executor = Arc::clone(&executor);
-                                async move {
-                                    executor
-                                        .settle(&key, |view, pass| controller.plan(view, &key, pass))
-                                        .await
-                                }
-                            })
-                            .await;
-                    });
-                }
+                start_claims(controller, settings.workers, &queue, &executor, &mut workers);
             }
             if let (Some(eviction), Some(evictor)) = (&eviction, &evictor) {
                 eviction.start(evictor, &mut workers);
@@ -243,6 +186,62 @@ pub(crate) async fn run(
     result
 }
 
+/// The view, which tells each controller that runs of its changes. It keeps devices only for who needs them.
+fn view_of(
+    clock: Clock,
+    claims: Option<(ResourceClaims, &Arc<Queue<Key>>)>,
+    eviction: Option<&Arc<EvictionController>>,
+    pools: Option<&Arc<PoolController>>,
+) -> Arc<Shared> {
+    let claims = claims.map(|(controller, queue)| (controller, Arc::clone(queue)));
+    let needs_devices = eviction.is_some() || pools.is_some();
+    let (eviction, pools) = (eviction.cloned(), pools.cloned());
+    let shared = Arc::new(Shared::new(
+        clock,
+        Box::new(move |view, change| {
+            if let Some((controller, queue)) = &claims {
+                for key in controller.affected(view, change) {
+                    queue.add(key);
+                }
+            }
+            if let Some(eviction) = &eviction {
+                eviction.follow(view, change);
+            }
+            if let Some(pools) = &pools {
+                pools.follow(view, change);
+            }
+        }),
+    ));
+    if needs_devices {
+        shared.update(|view, _| {
+            view.keep_devices(Features::default());
+            None
+        });
+    }
+    shared
+}
+
+/// Starts the workers of the claim controller.
+fn start_claims(
+    controller: ResourceClaims,
+    count: usize,
+    queue: &Arc<Queue<Key>>,
+    executor: &Arc<Executor>,
+    workers: &mut JoinSet<()>,
+) {
+    for _ in 0..count {
+        let (queue, executor) = (Arc::clone(queue), Arc::clone(executor));
+        workers.spawn(async move {
+            queue
+                .run_worker(|key: Key| {
+                    let executor = Arc::clone(&executor);
+                    async move { executor.settle(&key, |view, pass| controller.plan(view, &key, pass)).await }
+                })
+                .await;
+        });
+    }
+}
+
 /// Waits until a part of the manager that should run for ever has ended, and says which.
 async fn ended(background: &mut JoinSet<String>) -> anyhow::Error {
     let part = background.join_next().await.unwrap_or_else(|| Ok("everything".to_owned()));
@@ -259,15 +258,65 @@ async fn keep_house(executor: Arc<Executor>) -> String {
     }
 }
 
+/// Where watches run.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    /// Their connections; a client's connections live on the runtime that first used them.
+    pub(crate) client: Client,
+    /// A runtime of their own, or the one that everything else runs on.
+    pub(crate) runtime: Option<tokio::runtime::Handle>,
+    /// How often that runtime's thread wakes up.
+    pub(crate) pace: Pace,
+}
+
 /// What every watch needs.
 struct Start<'a> {
-    client: &'a Client,
+    watches: &'a Watches,
     shared: &'a Arc<Shared>,
     metrics: &'a WatchMetrics,
     chance: &'a Arc<Chance>,
 }
 
 impl Start<'_> {
+    /// Starts to watch what the controllers that run have to know.
+    fn kinds(
+        &mut self,
+        tasks: &mut JoinSet<String>,
+        settings: &Settings,
+        controller: ResourceClaims,
+        queue: &Arc<Queue<Key>>,
+    ) -> Vec<Arc<KindStatus>> {
+        let mut kinds = Vec::new();
+        if settings.resourceclaim || settings.eviction.is_some() {
+            kinds.push(self.follow::<Pod>(tasks, true, || {}));
+        }
+        let needs_devices = settings.eviction.is_some() || settings.pools.is_some();
+        if settings.resourceclaim || needs_devices {
+            kinds.push(self.follow::<Claim>(tasks, true, || {}));
+        }
+        if needs_devices {
+            kinds.push(self.follow::<ResourceSlice>(tasks, true, || {}));
+            let rules = settings.eviction.as_ref().is_some_and(|eviction| eviction.rules)
+                || settings.pools.is_some_and(|pools| pools.rules);
+            if rules {
+                kinds.push(self.follow_rules(tasks));
+            }
+        }
+        if settings.pools.is_some() {
+            kinds.push(self.follow::<ResourcePoolStatusRequest>(tasks, false, || {}));
+        }
+        if settings.resourceclaim {
+            kinds.push(self.follow::<ClaimTemplate>(tasks, true, || {}));
+            if controller.wants_pod_groups() {
+                let (shared, queue) = (Arc::clone(self.shared), Arc::clone(queue));
+                kinds.push(self.follow::<PodGroup>(tasks, false, move || {
+                    pod_groups_synced(&shared, &queue, controller);
+                }));
+            }
+        }
+        kinds
+    }
+
     /// Starts to watch a kind, and does so again should the watch panic.
     fn follow<T: Tracked>(
         &mut self,
@@ -276,10 +325,11 @@ impl Start<'_> {
         on_synced: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Arc<KindStatus> {
         let status = KindStatus::new::<T>(required);
-        let (client, shared, metrics, chance) =
-            (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let Watches { client, pace, .. } = self.watches.clone();
+        let (shared, metrics, chance) =
+            (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
-        tasks.spawn(async move {
+        let task = async move {
             wait_until_served(&client, &status, &[T::KIND]).await;
             loop {
                 let watch = follow::<T, T>(
@@ -288,67 +338,44 @@ impl Start<'_> {
                     Arc::clone(&status),
                     metrics.clone(),
                     Arc::clone(&chance),
+                    pace.clone(),
                     on_synced.clone(),
                 );
                 let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
                 tracing::error!(kind = T::KIND.kind, panicked, "a watch has ended; it is started again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-        });
+        };
+        match &self.watches.runtime {
+            Some(runtime) => tasks.spawn_on(task, runtime),
+            None => tasks.spawn(task),
+        };
         returned
     }
 
     /// Starts to watch taint rules in the best version that the API server serves.
     fn follow_rules(&mut self, tasks: &mut JoinSet<String>) -> Arc<KindStatus> {
         let status = KindStatus::new::<DeviceTaintRule>(false);
-        let (client, shared, metrics, chance) =
-            (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let Watches { client, pace, .. } = self.watches.clone();
+        let (shared, metrics, chance) =
+            (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
         let versions = [RuleVersion::V1, RuleVersion::V1beta2, RuleVersion::V1alpha3];
-        tasks.spawn(async move {
+        let task = async move {
             let served = wait_until_served(&client, &status, &versions.map(RuleVersion::kind)).await;
             loop {
-                let (client, shared, status, metrics, chance) = (
-                    client.clone(),
-                    Arc::clone(&shared),
-                    Arc::clone(&status),
-                    metrics.clone(),
-                    Arc::clone(&chance),
-                );
+                let (client, pace, status) = (client.clone(), pace.clone(), Arc::clone(&status));
+                let (shared, metrics, chance) = (Arc::clone(&shared), metrics.clone(), Arc::clone(&chance));
                 let watch = async move {
                     match versions.get(served) {
                         Some(RuleVersion::V1beta2) => {
-                            follow::<RuleV1beta2, DeviceTaintRule>(
-                                client,
-                                shared,
-                                status,
-                                metrics,
-                                chance,
-                                || {},
-                            )
-                            .await;
+                            follow_as::<RuleV1beta2>(client, shared, status, metrics, chance, pace).await;
                         }
                         Some(RuleVersion::V1alpha3) => {
-                            follow::<RuleV1alpha3, DeviceTaintRule>(
-                                client,
-                                shared,
-                                status,
-                                metrics,
-                                chance,
-                                || {},
-                            )
-                            .await;
+                            follow_as::<RuleV1alpha3>(client, shared, status, metrics, chance, pace).await;
                         }
                         Some(RuleVersion::V1) | None => {
-                            follow::<DeviceTaintRule, DeviceTaintRule>(
-                                client,
-                                shared,
-                                status,
-                                metrics,
-                                chance,
-                                || {},
-                            )
-                            .await;
+                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await;
                         }
                     }
                 };
@@ -356,9 +383,25 @@ impl Start<'_> {
                 tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-        });
+        };
+        match &self.watches.runtime {
+            Some(runtime) => tasks.spawn_on(task, runtime),
+            None => tasks.spawn(task),
+        };
         returned
     }
+}
+
+/// Follows taint rules in one version.
+async fn follow_as<W: Object + Into<DeviceTaintRule>>(
+    client: Client,
+    shared: Arc<Shared>,
+    status: Arc<KindStatus>,
+    metrics: WatchMetrics,
+    chance: Arc<Chance>,
+    pace: Pace,
+) {
+    follow::<W, DeviceTaintRule>(client, shared, status, metrics, chance, pace, || {}).await;
 }
 
 /// PodGroups are served and known from here on. If that comes after the start, everything that waited for it is

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use dra_api::{Claim, Consumer, DeviceTaintRule, Kind, Object, ObjectKey, Pod, PodGroup, Uid, names};
+use dra_api::{
+    Claim, Consumer, DeviceTaintRule, Kind, Object, ObjectKey, Pod, PodGroup, ResourcePoolStatusRequest, Uid,
+    names,
+};
 use dra_controllers::plan::{NewClaim, PoolAnswer, Precondition, RuleReport, Subject, SubjectKind};
 use http::{Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
@@ -300,6 +303,64 @@ mod tests {
         let ended = expire(&request).unwrap();
         assert_eq!(ended.uri(), "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r");
         assert_eq!(body(&ended)["preconditions"], json!({"uid": "u"}));
+    }
+
+    #[test]
+    fn an_eviction_marks_and_deletes_this_very_pod() {
+        let pod = Subject { kind: SubjectKind::Pod, key: ObjectKey::new("ns", "p"), uid: "pu".into() };
+        let request = disrupt(&pod, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(request.uri(), "/api/v1/namespaces/ns/pods/p/status");
+        assert_eq!(
+            body(&request),
+            json!({"metadata": {"uid": "pu"}, "status": {"conditions": [{
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByDeviceTaintManager",
+                "message": "Device Taint manager: deleting due to NoExecute taint",
+                "lastTransitionTime": "1970-01-01T00:00:00Z"}]}})
+        );
+        let request = delete_pod(&claim()).unwrap();
+        assert_eq!(
+            (request.method().as_str(), request.uri().path()),
+            ("DELETE", "/api/v1/namespaces/ns/pods/c")
+        );
+        let wanted = json!({"uid": "u", "resourceVersion": "7"});
+        assert_eq!(body(&request)["preconditions"], wanted);
+        assert!(body(&request).get("gracePeriodSeconds").is_none(), "that is the Pod's own");
+        let request = evict_pod(&claim()).unwrap();
+        assert_eq!(request.uri(), "/api/v1/namespaces/ns/pods/c/eviction");
+        assert_eq!(body(&request)["deleteOptions"]["preconditions"], wanted);
+    }
+
+    #[test]
+    fn a_condition_is_applied_as_in_tree_does_it_through_the_version_that_is_served() {
+        let what = RuleReport {
+            rule: Subject {
+                kind: SubjectKind::DeviceTaintRule,
+                key: ObjectKey::new("", "r"),
+                uid: "ru".into(),
+            },
+            version: dra_api::taint::RuleVersion::V1beta2,
+            condition: dra_api::taint::Condition {
+                status: dra_api::taint::ConditionStatus::False,
+                reason: "NotStarted".into(),
+                message: "".into(),
+                observed_generation: 3,
+                last_transition: Some(Timestamp::UNIX_EPOCH),
+            },
+            changed: std::time::Duration::ZERO,
+        };
+        let request = report(&what).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/apis/resource.k8s.io/v1beta2/devicetaintrules/r/status?fieldManager=device-taint-eviction-controller\
+             &force=true"
+        );
+        assert_eq!(
+            body(&request),
+            json!({"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule",
+                "metadata": {"name": "r", "uid": "ru"}, "status": {"conditions": [{
+                "type": "EvictionInProgress", "status": "False", "reason": "NotStarted", "message": "",
+                "observedGeneration": 3, "lastTransitionTime": "1970-01-01T00:00:00Z"}]}})
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The view keeps slices, taint rules and allocations in the allocator's inventory, for whoever asks for devices.
 
+#![allow(clippy::unwrap_used)]
+
 use dra_allocator::{DeviceFilter, DeviceId, Features};
 use dra_api::{Claim, DeviceTaintRule, ObjectKey};
 use dra_controllers::{

@@ -478,12 +478,12 @@ mod tests {
         queue.add("a".into());
         let began = Instant::now();
         let wake = |_: &str, attempt| match attempt {
-            1 => Next::Wake(Duration::from_secs(3600)),
+            1 => Next::Wake(Duration::from_hours(1)),
             _ => Next::Settled,
         };
         assert_eq!(run(&queue, 1, wake).await, ["a", "a"]);
         let took = began.elapsed();
-        assert!(took >= Duration::from_secs(3600) && took < Duration::from_secs(3601), "{took:?}");
+        assert!(took >= Duration::from_hours(1) && took < Duration::from_secs(3601), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -251,7 +251,7 @@ mod tests {
             inventory.apply_allocation(claim, &allocation);
         }
         let claims =
-            |filter| inventory.claims_holding(filter).iter().map(|c| c.to_string()).collect::<Vec<_>>();
+            |filter| inventory.claims_holding(filter).iter().map(ToString::to_string).collect::<Vec<_>>();
         let all = DeviceFilter::default();
         assert_eq!(claims(all), ["ns/a", "ns/b"]);
         assert_eq!(claims(DeviceFilter { pool: Some("q"), ..all }), ["ns/b"], "admin access is no exemption");

@@ -530,7 +530,9 @@ impl Driver {
             | Action::Schedule { .. }
             | Action::Disrupt { .. }
             | Action::Evict { .. }
-            | Action::Report(_) => Ok(()),
+            | Action::Report(_)
+            | Action::Answer(_)
+            | Action::Expire { .. } => Ok(()),
         }
     }
 
@@ -544,6 +546,7 @@ impl Driver {
         let (kind, verb) = match owner.kind {
             SubjectKind::Pod => (Kind::Pod, Verb::RecordPod),
             SubjectKind::PodGroup => (Kind::PodGroup, Verb::RecordGroup),
+            SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
         };
         let wanted: Vec<_> = statuses.iter().map(|(e, n)| (e.to_string(), n.to_string())).collect();
         let answer = self.request(server, verb, &owner.key.to_string(), |s| {

@@ -69,6 +69,7 @@ pub(crate) fn check(server: &Server, action: &Action) {
             let kind = match owner.kind {
                 SubjectKind::Pod => Kind::Pod,
                 SubjectKind::PodGroup => Kind::PodGroup,
+                SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
             };
             let Some(object) = server.get(kind, &owner.key).filter(|o| *owner.uid == *uid_of(o)) else {
                 return;
@@ -138,6 +139,8 @@ pub(crate) fn check(server: &Server, action: &Action) {
         | Action::Schedule { .. }
         | Action::Disrupt { .. }
         | Action::Evict { .. }
-        | Action::Report(_) => {}
+        | Action::Report(_)
+        | Action::Answer(_)
+        | Action::Expire { .. } => {}
     }
 }

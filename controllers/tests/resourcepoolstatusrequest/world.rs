@@ -53,7 +53,7 @@ impl World {
 
     fn follow(&mut self, change: Option<Change>) -> Vec<String> {
         let mut keys = Vec::new();
-        for change in change {
+        if let Some(change) = change {
             self.view.follow_pool_requests(&change, self.now);
             let affected = PoolStatusRequests.affected(&self.view, &change);
             keys.extend(affected.iter().map(ToString::to_string));
