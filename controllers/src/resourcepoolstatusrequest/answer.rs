@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn the_last_pools_lose_their_summaries_and_say_so() {
-        for (json, stored) in [(800, 100_000), (100_000, 800)] {
-            let mut pools: Vec<_> = (0..4).map(|name| pool(name, 2)).collect();
+        for (json, stored) in [(2200, 100_000), (100_000, 1600)] {
+            let mut pools: Vec<_> = (0..4).map(|name| pool(name, 12)).collect();
             pools.push(pool(4, 0));
             shorten(&mut pools, json, stored);
             let lost = pools.iter().filter(|pool| pool.validation_error.is_some()).count();
