@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dra_api::quantity::{Format, Quantity};
 
 use crate::amount::{self, Nanos};
-use crate::inventory::slice::Capacity;
+use crate::inventory::details::Capacity;
 use crate::objects::{CapacityRequestPolicy, CapacityRequestPolicyRange};
 
 /// What a request takes of each capacity of a device.

@@ -18,6 +18,7 @@
 mod allocate;
 mod amount;
 mod capacity;
+mod cluster;
 mod constraint;
 mod error;
 mod evaluate;
@@ -41,6 +42,7 @@ mod taints;
 mod view;
 
 pub use allocate::{Answer, Outcome};
+pub use cluster::{ClusterError, ClusterExplanation, ClusterRequest};
 pub use error::AllocateError;
 pub use explain::{DeviceReason, Explanation, FailedRequest, Reason, ReasonCount, Verdict};
 pub use features::Features;

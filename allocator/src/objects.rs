@@ -261,7 +261,7 @@ pub struct DeviceCapacity {
     pub value: Quantity,
     /// Which amounts a share may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_policy: Option<CapacityRequestPolicy>,
+    pub request_policy: Option<Box<CapacityRequestPolicy>>,
 }
 
 /// Which amounts of a capacity a share may take.

@@ -1,11 +1,13 @@
 //! A pool: its slices of all generations, who holds its devices, and what follows from both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Format;
 
-use super::slice::{DeviceRef, Slice};
+use super::slice::{CounterSet, DeviceRef, Slice};
 use super::usage::DeviceUse;
 use crate::amount::Nanos;
 use crate::features::Features;
@@ -28,6 +30,42 @@ impl Slot {
     /// Somebody holds the whole device.
     pub(crate) fn is_dedicated(&self, position: usize) -> bool {
         self.dedicated.get(position / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+    }
+
+    /// Marks the devices that somebody holds.
+    fn mark_all(&mut self, uses: &imbl::OrdMap<Arc<str>, Arc<DeviceUse>>) {
+        if uses.len() < self.slice.len() {
+            for (device, _) in uses.iter().filter(|(_, used)| used.is_dedicated()) {
+                self.mark(device, true);
+            }
+            return;
+        }
+        let Self { slice, dedicated } = self;
+        let from = |bound: Bound<&str>| uses.range::<_, str>((bound, Bound::Unbounded));
+        let mut held = from(Bound::Unbounded);
+        let mut next = held.next();
+        for position in slice.by_name() {
+            let position = *position as usize;
+            let Some(name) = slice.device(position).map(DeviceRef::name) else { continue };
+            // Go on to the name step by step, or if it is not near, by looking it up.
+            let mut steps = 0;
+            while let Some((device, _)) = next
+                && **device < *name
+            {
+                steps += 1;
+                if steps > 8 {
+                    held = from(Bound::Included(name));
+                }
+                next = held.next();
+            }
+            if let Some((device, used)) = next
+                && **device == *name
+                && used.is_dedicated()
+                && let Some(word) = dedicated.get_mut(position / 64)
+            {
+                *word |= 1 << (position % 64);
+            }
+        }
     }
 
     fn mark(&mut self, device: &str, dedicated: bool) {
@@ -90,11 +128,7 @@ impl Pool {
 
     pub(crate) fn set_slice(&mut self, slice: Arc<Slice>) {
         let mut slot = Slot::new(slice);
-        for (device, used) in &self.uses {
-            if used.is_dedicated() {
-                slot.mark(device, true);
-            }
-        }
+        slot.mark_all(&self.uses);
         match self.find(&slot.slice.name) {
             Ok(position) => {
                 if let Some(old) = self.slots.get_mut(position) {
@@ -231,48 +265,51 @@ impl Facts {
         if !features.partitionable_devices {
             return Ok(facts);
         }
-        let mut sets = BTreeMap::new();
-        let mut known = BTreeMap::new();
+        // By name: the set, its number and that of its first counter.
+        let mut sets: BTreeMap<&str, (&CounterSet, u32, u32)> = BTreeMap::new();
         for (_, slice) in targets.iter().chain(&others) {
             for set in &slice.counter_sets {
                 let number = index(facts.sets.len());
-                if sets.insert(set.name.clone(), number).is_some() {
+                if sets.insert(&set.name, (set, number, index(facts.counters.len()))).is_some() {
                     return Err(format!("duplicate counter set name {}", set.name).into());
                 }
                 facts.sets.push(set.name.clone());
                 for (name, declared, value) in &set.counters {
-                    known.insert((number, name.clone()), index(facts.counters.len()));
                     let (name, declared, format) = (name.clone(), *declared, value.format());
                     facts.counters.push(Counter { set: number, name, declared, format });
                 }
             }
         }
         facts.draws.resize_with(pool.slots.len(), Box::default);
-        let mut groups = BTreeMap::new();
+        let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
         for (position, slice) in targets.iter().chain(&others) {
             if !has_devices(slice) {
                 continue;
             }
             let mut draws = Vec::with_capacity(slice.consumption_lists().len());
             for list in slice.consumption_lists() {
-                let mut counters = Vec::new();
-                let mut of_sets = Vec::new();
+                let mut counters =
+                    Vec::with_capacity(list.iter().map(|consumption| consumption.counters.len()).sum());
+                let mut of_sets = Vec::with_capacity(list.len());
                 for consumption in list {
-                    let Some(set) = sets.get(&*consumption.set) else {
+                    let Some((set, number, first)) = sets.get(&*consumption.set) else {
                         return Err(format!("counter set {} not found", consumption.set).into());
                     };
+                    // Both are sorted by name, so they are gone through side by side.
+                    let mut declared = (*first..).zip(&set.counters);
                     for (name, amount) in &consumption.counters {
-                        let Some(counter) = known.get(&(*set, Arc::from(&**name))) else {
+                        let Some((counter, _)) = declared.find(|(_, (declared, ..))| **declared == **name)
+                        else {
                             let set = &consumption.set;
                             return Err(format!("counter {name} not found in counter set {set}").into());
                         };
-                        counters.push((*counter, *amount));
+                        counters.push((counter, *amount));
                     }
                     let mut numbers: Vec<u32> = consumption
                         .groups
                         .iter()
                         .map(|group| {
-                            *groups.entry(group.clone()).or_insert_with(|| {
+                            *groups.entry(group).or_insert_with(|| {
                                 facts.groups.push((&**group).into());
                                 index(facts.groups.len() - 1)
                             })
@@ -280,7 +317,7 @@ impl Facts {
                         .collect();
                     numbers.sort_unstable();
                     numbers.dedup();
-                    of_sets.push((*set, numbers.into()));
+                    of_sets.push((*number, numbers.into()));
                 }
                 draws.push(Draw { counters: counters.into(), sets: of_sets.into() });
             }
@@ -308,10 +345,19 @@ fn index(len: usize) -> u32 {
 }
 
 fn unique_device_names<'a>(slices: impl Iterator<Item = &'a Slice>) -> Result<(), Arc<str>> {
-    let mut names: Vec<&str> = slices.flat_map(Slice::devices).map(DeviceRef::name).collect();
-    names.sort_unstable();
-    match names.array_windows().find(|[a, b]| a == b) {
-        Some([name, _]) => Err(format!("duplicate device name {name}").into()),
+    let mut slices: Vec<_> = slices.filter_map(|slice| Some((slice.names()?, slice))).collect();
+    slices.sort_unstable_by_key(|(names, _)| *names);
+    let is_apart = slices.array_windows().all(|[((_, last), _), ((first, _), _)]| last < first);
+    let duplicates: Vec<&str> = if is_apart {
+        // Names in one slice are in order.
+        slices.iter().filter_map(|(_, slice)| slice.duplicate_name()).collect()
+    } else {
+        let mut known: HashSet<&str, BuildHasherDefault<DefaultHasher>> = HashSet::default();
+        let names = slices.iter().flat_map(|(_, slice)| slice.devices()).map(DeviceRef::name);
+        names.filter(|name| !known.insert(name)).collect()
+    };
+    match duplicates.iter().min() {
+        Some(name) => Err(format!("duplicate device name {name}").into()),
         None => Ok(()),
     }
 }

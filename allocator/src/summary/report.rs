@@ -369,7 +369,7 @@ fn shareable(pool: &Pool, devices: &[Candidate<'_>]) -> Vec<ShareableReport> {
 }
 
 /// The least amount that the policy lets a share take.
-fn least_share(capacity: &crate::inventory::slice::Capacity) -> Nanos {
+fn least_share(capacity: &crate::inventory::details::Capacity) -> Nanos {
     let Some(policy) = &capacity.policy else { return 0 };
     let least = policy
         .valid_range

@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use crate::ids::PoolId;
 use crate::inventory::Inventory;
+use crate::inventory::details::Attribute;
 use crate::inventory::pool::Pool;
-use crate::inventory::slice::{Attribute, DeviceRef, Slice};
+use crate::inventory::slice::{DeviceRef, Slice};
 use crate::taints;
 
 /// The most items in a list of the status.
