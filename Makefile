@@ -8,7 +8,7 @@ PROFILE ?= ci
 BIN := $(CURDIR)/target/$(PROFILE)
 export DRACM_BIN ?= $(BIN)/dra-controller-manager
 
-.PHONY: demo test long build control-plane lint unit e2e conformance bench deny clean
+.PHONY: demo test long build control-plane lint unit e2e conformance bench bench-allocator deny clean
 
 ## Start a real control plane with our manager, run the examples and print what happened.
 demo: build control-plane
@@ -43,10 +43,13 @@ e2e: build control-plane
 conformance: build control-plane
 	e2e/conformance/run.sh $(DRACM_BIN)
 
-## Ours against kube-controller-manager, in one run; writes docs/BENCHMARKS.md.
-bench: control-plane
+## Ours against kube-controller-manager and against the Go allocator, each in one run; writes docs/BENCHMARKS.md.
+bench: control-plane bench-allocator
 	cargo build --locked --release -p dra-controller-manager
 	e2e/bench/compare.sh $(CURDIR)/target/release/dra-controller-manager
+
+bench-allocator:
+	e2e/bench/allocator.sh
 
 ## Needs cargo-deny.
 deny:

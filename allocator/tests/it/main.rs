@@ -12,8 +12,11 @@
 mod bad_input;
 mod documented;
 mod explaining;
+mod explaining_clusters;
 mod fitting;
 mod hopeless;
+mod limits;
+mod one_node;
 mod pool_reports;
 mod pool_statuses;
 mod world;
