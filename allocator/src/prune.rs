@@ -250,7 +250,7 @@ fn most_by_counters(state: &State<'_>, usable: &[Usable]) -> usize {
 fn device_draw(state: &State<'_>, device: &Usable) -> Option<Option<(u32, BTreeMap<u32, Nanos>)>> {
     let (pool, target) = state.eval.view.target(device.location)?;
     let Status::Usable { facts, .. } = &pool.status else { return None };
-    let draw = facts.draw(target.slot, target.slice().device(device.location.device)?.consumption_list())?;
+    let draw = facts.draw(target.slot, target.slice().device(device.location.device)?)?;
     if draw.counters.iter().any(|(_, amount)| *amount < 0) {
         return Some(None);
     }

@@ -246,7 +246,7 @@ impl<'a> State<'a> {
         let shared_already = shareable && self.is_shared(pool, device, number);
         if !shared_already
             && let Status::Usable { facts, baseline } = &pool.status
-            && let Some(draw) = facts.draw(target.slot, device.consumption_list())
+            && let Some(draw) = facts.draw(target.slot, device)
         {
             let (facts, baseline) = (facts.clone(), baseline.clone());
             if features.compatibility_groups
@@ -327,7 +327,7 @@ impl<'a> State<'a> {
             && let Some((pool, target)) = self.eval.view.target(placed.location)
             && let Status::Usable { facts, baseline } = &pool.status
             && let Some(device) = target.slice().device(placed.location.device)
-            && let Some(draw) = facts.draw(target.slot, device.consumption_list())
+            && let Some(draw) = facts.draw(target.slot, device)
             && let Some(Some(counters)) = self.counters.get_mut(placed.location.pool)
         {
             counters.give_back(draw, baseline);
@@ -509,7 +509,7 @@ impl<'a> State<'a> {
         let (pool, target) = self.eval.view.target(location)?;
         let Status::Usable { facts, baseline } = &pool.status else { return None };
         let device = target.slice().device(location.device)?;
-        let draw = facts.draw(target.slot, device.consumption_list())?;
+        let draw = facts.draw(target.slot, device)?;
         let wanted: Nanos =
             draw.counters.iter().filter(|(one, _)| *one == counter).map(|(_, amount)| *amount).sum();
         let position = counter as usize;

@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Format;
 
-use super::slice::{CounterSet, DeviceRef, Slice};
+use super::slice::{DeviceRef, Slice};
 use super::usage::DeviceUse;
-use crate::amount::Nanos;
+use crate::amount::{self, Nanos};
 use crate::features::Features;
 use crate::ids::PoolId;
 
@@ -226,15 +226,25 @@ pub(crate) struct Draw {
     pub(crate) sets: Box<[(u32, Box<[u32]>)]>,
 }
 
+/// A counter set of a pool.
+#[derive(Clone, Copy, Debug)]
+struct SetPosition {
+    number: u32,
+    /// Its counters are `first..end`, in the order of their names.
+    first: u32,
+    end: u32,
+}
+
 /// What slices of a valid pool say about counters.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) sets: Vec<Arc<str>>,
     pub(crate) counters: Vec<Counter>,
-    /// Compatibility groups by number.
-    pub(crate) groups: Vec<Arc<str>>,
-    /// By slice and consumption list.
-    draws: Vec<Box<[Draw]>>,
+    by_name: BTreeMap<Arc<str>, SetPosition>,
+    /// Compatibility groups, with their numbers.
+    pub(crate) groups: BTreeMap<Arc<str>, u32>,
+    /// By slice and consumption list, each once it has been asked for.
+    draws: Vec<Box<[OnceLock<Draw>]>>,
 }
 
 impl Facts {
@@ -265,72 +275,88 @@ impl Facts {
         if !features.partitionable_devices {
             return Ok(facts);
         }
-        // By name: the set, its number and that of its first counter.
-        let mut sets: BTreeMap<&str, (&CounterSet, u32, u32)> = BTreeMap::new();
         for (_, slice) in targets.iter().chain(&others) {
             for set in &slice.counter_sets {
+                let first = index(facts.counters.len());
                 let number = index(facts.sets.len());
-                if sets.insert(&set.name, (set, number, index(facts.counters.len()))).is_some() {
-                    return Err(format!("duplicate counter set name {}", set.name).into());
-                }
-                facts.sets.push(set.name.clone());
                 for (name, declared, value) in &set.counters {
                     let (name, declared, format) = (name.clone(), *declared, value.format());
                     facts.counters.push(Counter { set: number, name, declared, format });
                 }
+                let position = SetPosition { number, first, end: index(facts.counters.len()) };
+                if facts.by_name.insert(set.name.clone(), position).is_some() {
+                    return Err(format!("duplicate counter set name {}", set.name).into());
+                }
+                facts.sets.push(set.name.clone());
             }
         }
         facts.draws.resize_with(pool.slots.len(), Box::default);
-        let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
-        for (position, slice) in targets.iter().chain(&others) {
-            if !has_devices(slice) {
-                continue;
+        for (position, slice) in targets.iter().chain(&others).filter(|(_, slice)| has_devices(slice)) {
+            for list in 0..slice.consumption_list_count() {
+                facts.check(slice, list)?;
             }
-            let mut draws = Vec::with_capacity(slice.consumption_lists().len());
-            for list in slice.consumption_lists() {
-                let mut counters =
-                    Vec::with_capacity(list.iter().map(|consumption| consumption.counters.len()).sum());
-                let mut of_sets = Vec::with_capacity(list.len());
-                for consumption in list {
-                    let Some((set, number, first)) = sets.get(&*consumption.set) else {
-                        return Err(format!("counter set {} not found", consumption.set).into());
-                    };
-                    // Both are sorted by name, so they are gone through side by side.
-                    let mut declared = (*first..).zip(&set.counters);
-                    for (name, amount) in &consumption.counters {
-                        let Some((counter, _)) = declared.find(|(_, (declared, ..))| **declared == **name)
-                        else {
-                            let set = &consumption.set;
-                            return Err(format!("counter {name} not found in counter set {set}").into());
-                        };
-                        counters.push((counter, *amount));
-                    }
-                    let mut numbers: Vec<u32> = consumption
-                        .groups
-                        .iter()
-                        .map(|group| {
-                            *groups.entry(group).or_insert_with(|| {
-                                facts.groups.push((&**group).into());
-                                index(facts.groups.len() - 1)
-                            })
-                        })
-                        .collect();
-                    numbers.sort_unstable();
-                    numbers.dedup();
-                    of_sets.push((*number, numbers.into()));
-                }
-                draws.push(Draw { counters: counters.into(), sets: of_sets.into() });
-            }
-            if let Some(entry) = facts.draws.get_mut(*position) {
-                *entry = draws.into();
+            if let Some(draws) = facts.draws.get_mut(*position) {
+                *draws = std::iter::repeat_with(OnceLock::new).take(slice.consumption_list_count()).collect();
             }
         }
         Ok(facts)
     }
 
+    /// Checks what a device draws, and numbers its groups.
+    fn check(&mut self, slice: &Slice, list: usize) -> Result<(), Arc<str>> {
+        for consumed in slice.consumed(list) {
+            let Some(set) = self.by_name.get(consumed.set()).copied() else {
+                return Err(format!("counter set {} not found", consumed.set()).into());
+            };
+            for group in consumed.groups() {
+                if !self.groups.contains_key(group) {
+                    self.groups.insert(group.into(), index(self.groups.len()));
+                }
+            }
+            let mut declared = self.counters_of(set);
+            for (name, _) in consumed.counters() {
+                // Both are sorted by name, so they are gone through side by side.
+                if declared.find(|(_, declared)| *declared.name == *name).is_none() {
+                    let set = consumed.set();
+                    return Err(format!("counter {name} not found in counter set {set}").into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counters of a set, with their numbers.
+    fn counters_of(&self, set: SetPosition) -> impl Iterator<Item = (u32, &Counter)> {
+        let counters = self.counters.get(set.first as usize..set.end as usize).unwrap_or_default();
+        (set.first..).zip(counters)
+    }
+
+    /// What a device draws that has been checked.
+    fn resolve(&self, slice: &Slice, list: usize) -> Draw {
+        let mut counters = Vec::new();
+        let mut sets = Vec::new();
+        for consumed in slice.consumed(list) {
+            let Some(set) = self.by_name.get(consumed.set()) else { continue };
+            let mut declared = self.counters_of(*set);
+            for (name, amount) in consumed.counters() {
+                if let Some((counter, _)) = declared.find(|(_, declared)| *declared.name == *name) {
+                    // What is out of range has been refused.
+                    counters.push((counter, amount::nanos(amount).unwrap_or(0)));
+                }
+            }
+            let mut groups: Vec<u32> =
+                consumed.groups().filter_map(|group| self.groups.get(group)).copied().collect();
+            groups.sort_unstable();
+            groups.dedup();
+            sets.push((set.number, groups.into()));
+        }
+        Draw { counters: counters.into(), sets: sets.into() }
+    }
+
     /// What a device draws.
-    pub(crate) fn draw(&self, slot: usize, consumption_list: Option<usize>) -> Option<&Draw> {
-        self.draws.get(slot)?.get(consumption_list?)
+    pub(crate) fn draw(&self, slot: usize, device: DeviceRef<'_>) -> Option<&Draw> {
+        let list = device.consumption_list()?;
+        Some(self.draws.get(slot)?.get(list)?.get_or_init(|| self.resolve(device.slice(), list)))
     }
 
     /// A counter and the name of its set.
@@ -442,8 +468,8 @@ fn allocated_draws<'a>(pool: &Pool, slots: &[usize], facts: &'a Facts) -> Vec<&'
         for (order, position) in slots.iter().enumerate() {
             let Some(slot) = pool.slots.get(*position) else { continue };
             for at in slot.slice.find(name) {
-                let list = slot.slice.device(at).and_then(DeviceRef::consumption_list);
-                found.extend(facts.draw(*position, list).map(|draw| ((order, at), draw)));
+                let draw = slot.slice.device(at).and_then(|device| facts.draw(*position, device));
+                found.extend(draw.map(|draw| ((order, at), draw)));
             }
         }
     }

@@ -69,11 +69,66 @@ impl Scope {
 /// What a device takes from one counter set.
 #[derive(Clone, Debug)]
 pub(crate) struct Consumption {
-    pub(crate) set: Box<str>,
-    pub(crate) counters: Box<[(Arc<str>, Nanos)]>,
+    pub(crate) set: Arc<str>,
+    pub(crate) counters: Box<[(Arc<str>, Quantity)]>,
     pub(crate) groups: Box<[Box<str>]>,
-    /// The same amounts as published, for summaries.
-    pub(crate) published: Box<[Quantity]>,
+}
+
+impl Consumption {
+    /// A consumption as published. Where names are those of `before`, they are shared.
+    fn new(object: &DeviceCounterConsumption, before: Option<&Self>) -> Self {
+        let shared = |known: Option<&Arc<str>>, name: &str| {
+            known.filter(|known| ***known == *name).map_or_else(|| name.into(), Arc::clone)
+        };
+        let mut names = before.map_or(&[][..], |before| &before.counters).iter().map(|(name, _)| name);
+        Self {
+            set: shared(before.map(|before| &before.set), &object.counter_set),
+            counters: object
+                .counters
+                .iter()
+                .map(|(name, counter)| (shared(names.next(), name), counter.value.clone()))
+                .collect(),
+            groups: object.compatibility_groups.iter().map(|group| group.as_str().into()).collect(),
+        }
+    }
+}
+
+/// A consumption in either form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Consumed<'a> {
+    Compact(&'a Consumption),
+    Published(&'a DeviceCounterConsumption),
+}
+
+impl<'a> Consumed<'a> {
+    fn forms(self) -> (Option<&'a Consumption>, Option<&'a DeviceCounterConsumption>) {
+        match self {
+            Self::Compact(compact) => (Some(compact), None),
+            Self::Published(published) => (None, Some(published)),
+        }
+    }
+
+    pub(crate) fn set(self) -> &'a str {
+        match self {
+            Self::Compact(compact) => &compact.set,
+            Self::Published(published) => &published.counter_set,
+        }
+    }
+
+    /// Counters and amounts, in the order of their names.
+    pub(crate) fn counters(self) -> impl Iterator<Item = (&'a str, &'a Quantity)> {
+        let (compact, published) = self.forms();
+        let compact =
+            compact.into_iter().flat_map(|one| &one.counters).map(|(name, amount)| (&**name, amount));
+        let published = published.into_iter().flat_map(|one| &one.counters);
+        compact.chain(published.map(|(name, counter)| (name.as_str(), &counter.value)))
+    }
+
+    pub(crate) fn groups(self) -> impl Iterator<Item = &'a str> {
+        let (compact, published) = self.forms();
+        let compact = compact.into_iter().flat_map(|one| &one.groups).map(|group| &**group);
+        compact.chain(published.into_iter().flat_map(|one| &one.compatibility_groups).map(String::as_str))
+    }
 }
 
 /// A published counter set.
@@ -132,14 +187,14 @@ pub(crate) struct Slice {
     pub(crate) has_binding_conditions: bool,
     texts: Box<str>,
     rows: Box<[Row]>,
-    consumptions: Box<[Box<[Consumption]>]>,
+    consumptions: OnceLock<Box<[Box<[Consumption]>]>>,
     taints: Box<[DeviceTaint]>,
     taint_lists: Box<[Box<[u32]>]>,
     extras: Box<[Extra]>,
     /// Positions in the order of device names.
     by_name: Box<[u32]>,
     details: OnceLock<Details>,
-    /// What the details are made from if somebody asks for them.
+    /// What consumptions and details are made from if somebody asks for them.
     source: Option<Source>,
 }
 
@@ -164,11 +219,12 @@ impl Slice {
         Self { details, ..Builder::default().build(object, programs) }
     }
 
-    /// Brings a slice into compact form, except that attributes and capacities stay as they are until somebody asks for
-    /// one of them.
+    /// Brings a slice into compact form, except that attributes, capacities and consumptions stay as they are until
+    /// somebody asks for one of them.
     pub(crate) fn undetailed(object: &Arc<ResourceSlice>, programs: &Arc<Programs>) -> Self {
         let source = Source { object: object.clone(), programs: programs.clone() };
-        Self { source: Some(source), ..Builder::default().build(object, programs) }
+        let builder = Builder { undetailed: true, ..Builder::default() };
+        Self { source: Some(source), ..builder.build(object, programs) }
     }
 
     /// Attributes and capacities.
@@ -240,14 +296,40 @@ impl Slice {
     }
 
     /// The consumption lists that devices refer to by [`DeviceRef::consumption_list`].
-    pub(crate) fn consumption_lists(&self) -> &[Box<[Consumption]>] {
-        &self.consumptions
+    fn consumption_lists(&self) -> &[Box<[Consumption]>] {
+        self.consumptions.get_or_init(|| {
+            let devices = self.source.iter().flat_map(|source| &source.object.spec.devices);
+            let list = |device: &Device| -> Box<[Consumption]> {
+                device.consumes_counters.iter().map(|one| Consumption::new(one, None)).collect()
+            };
+            devices.map(list).collect()
+        })
+    }
+
+    /// How many lists of consumptions there are.
+    pub(crate) fn consumption_list_count(&self) -> usize {
+        self.consumptions.get().map_or(self.len(), |lists| lists.len())
+    }
+
+    /// A list of consumptions.
+    pub(crate) fn consumed(&self, list: usize) -> impl Iterator<Item = Consumed<'_>> {
+        let (compact, source) = match self.consumptions.get() {
+            Some(lists) => (lists.get(list), None),
+            None => (None, self.source.as_ref()),
+        };
+        let published = source.and_then(|source| source.object.spec.devices.get(list));
+        let compact = compact.into_iter().flatten().map(Consumed::Compact);
+        compact.chain(published.into_iter().flat_map(|one| &one.consumes_counters).map(Consumed::Published))
     }
 }
 
 impl<'a> DeviceRef<'a> {
     pub(crate) fn name(self) -> &'a str {
         self.row.name.of(&self.slice.texts)
+    }
+
+    pub(crate) fn slice(self) -> &'a Slice {
+        self.slice
     }
 
     /// Whether the device is published as shareable.
@@ -276,7 +358,7 @@ impl<'a> DeviceRef<'a> {
     }
 
     pub(crate) fn consumptions(self) -> &'a [Consumption] {
-        self.slice.consumptions.get(self.row.consumptions as usize).map_or(&[], |list| list)
+        self.slice.consumption_lists().get(self.row.consumptions as usize).map_or(&[], |list| list)
     }
 
     /// Taints that the slice itself publishes, with their positions in the slice's list of different taints.
@@ -334,6 +416,8 @@ impl ReadDevice for DeviceRef<'_> {
 
 #[derive(Default)]
 struct Builder<'a> {
+    /// Consumptions are left out; a device's list has the number of the device.
+    undetailed: bool,
     texts: String,
     consumptions: Vec<Box<[Consumption]>>,
     /// With a hash, because partitions differ in little and late.
@@ -348,7 +432,8 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn build(mut self, object: &'a ResourceSlice, programs: &Programs) -> Slice {
         let spec = &object.spec;
-        let rows: Box<[Row]> = spec.devices.iter().map(|device| self.row(device)).collect();
+        let rows: Box<[Row]> =
+            spec.devices.iter().zip(0..).map(|(device, at)| self.row(device, at)).collect();
         let mut by_name: Vec<_> = spec.devices.iter().map(|device| device.name.as_str()).zip(0..).collect();
         by_name.sort_unstable();
         let counter_sets = spec
@@ -395,7 +480,11 @@ impl<'a> Builder<'a> {
             out_of_range: self.out_of_range,
             texts: self.texts.into(),
             rows,
-            consumptions: self.consumptions.into(),
+            consumptions: if self.undetailed {
+                OnceLock::new()
+            } else {
+                OnceLock::from(Box::from(self.consumptions))
+            },
             taints: self.taints.into(),
             taint_lists: self.taint_lists.into(),
             extras: self.extras.into(),
@@ -405,13 +494,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn row(&mut self, device: &'a Device) -> Row {
+    fn row(&mut self, device: &'a Device, position: u32) -> Row {
         for (name, capacity) in &device.capacity {
             self.nanos(&capacity.value, || format!("capacity {name} of device {}", device.name));
         }
         Row {
             name: Span::push(&device.name, &mut self.texts),
-            consumptions: self.consumption_list(device),
+            consumptions: self.consumption_list(device, position),
             taints: self.taint_list(device),
             extra: self.extra(device),
             allow_multiple: device.allow_multiple_allocations,
@@ -425,9 +514,15 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn consumption_list(&mut self, device: &'a Device) -> u32 {
+    fn consumption_list(&mut self, device: &'a Device, position: u32) -> u32 {
         if device.consumes_counters.is_empty() {
             return NONE;
+        }
+        for (name, counter) in device.consumes_counters.iter().flat_map(|consumption| &consumption.counters) {
+            self.nanos(&counter.value, || format!("consumption of counter {name} by device {}", device.name));
+        }
+        if self.undetailed {
+            return position;
         }
         let hash = hash_of(&device.consumes_counters);
         let same = |(known, one): &(u64, &[DeviceCounterConsumption])| {
@@ -436,36 +531,10 @@ impl<'a> Builder<'a> {
         if let Some(known) = recent(&self.known_consumptions, same) {
             return known;
         }
-        // Most counters bear the names of those of the device before.
-        let counters = device.consumes_counters.iter().map(|consumption| consumption.counters.len()).sum();
-        let mut names = Vec::with_capacity(counters);
-        for (set, consumption) in device.consumes_counters.iter().enumerate() {
-            let before = self.consumptions.last().and_then(|list| list.get(set));
-            let before = before.map_or(&[][..], |before| &before.counters);
-            for (position, name) in consumption.counters.keys().enumerate() {
-                let known = before.get(position).map(|(known, _)| known).filter(|known| ***known == **name);
-                names.push(known.map_or_else(|| name.as_str().into(), Arc::clone));
-            }
-        }
-        let mut names = names.into_iter();
-        let list: Box<[Consumption]> = device
-            .consumes_counters
-            .iter()
-            .map(|consumption| Consumption {
-                set: consumption.counter_set.as_str().into(),
-                counters: consumption
-                    .counters
-                    .iter()
-                    .zip(names.by_ref())
-                    .map(|((counter, amount), name)| {
-                        let what = || format!("consumption of counter {counter} by device {}", device.name);
-                        (name, self.nanos(&amount.value, what))
-                    })
-                    .collect(),
-                groups: consumption.compatibility_groups.iter().map(|group| group.as_str().into()).collect(),
-                published: consumption.counters.values().map(|counter| counter.value.clone()).collect(),
-            })
-            .collect();
+        // Most sets and counters bear the names of those of the device before.
+        let mut before = self.consumptions.last().map_or(&[][..], |list| list).iter();
+        let consume = |consumption| Consumption::new(consumption, before.next());
+        let list = device.consumes_counters.iter().map(consume).collect();
         self.consumptions.push(list);
         self.known_consumptions.push((hash, &device.consumes_counters));
         index(self.consumptions.len() - 1)
@@ -523,9 +592,9 @@ impl<'a> Builder<'a> {
 fn hash_of(consumptions: &[DeviceCounterConsumption]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for consumption in consumptions {
-        consumption.counter_set.hash(&mut hasher);
         for (name, counter) in &consumption.counters {
-            (name, counter.value.as_i64()).hash(&mut hasher);
+            // The last character often is a number and all that tells two names apart.
+            (name.as_bytes().last(), counter.value.as_i64()).hash(&mut hasher);
         }
     }
     hasher.finish()

@@ -136,7 +136,7 @@ fn report(inventory: &Inventory, pool: &Pool, default_attribute: Option<&str>) -
         .flat_map(|(slot, slice)| slice.devices().map(|device| (*slot, device)))
         .map(|(slot, device)| Candidate {
             device,
-            draw: facts.draw(slot, device.consumption_list()),
+            draw: facts.draw(slot, device),
             allocated: pool.device_use(device.name()).is_some_and(|used| used.is_allocated()),
             tainted: features.device_taints && is_tainted(inventory, &pool.id, device),
         })

@@ -295,8 +295,7 @@ fn counters_of(device: DeviceRef<'_>) -> impl Iterator<Item = ((String, String),
         consumption
             .counters
             .iter()
-            .zip(&consumption.published)
-            .map(|((counter, _), amount)| ((consumption.set.to_string(), counter.to_string()), amount))
+            .map(|(counter, amount)| ((consumption.set.to_string(), counter.to_string()), amount))
     })
 }
 

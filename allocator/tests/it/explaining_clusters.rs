@@ -106,8 +106,7 @@ fn errors_are_counted_and_so_are_nodes_that_nobody_looked_at() {
     let limits = Limits { cancelled: &cancelled, ..Limits::NONE };
     let found = cluster(9).explain_cluster(&nodes(9), &[any(9)], limits, 10);
     assert_eq!(counts(&found), (9, 0, 3, 0, 6));
-    let found =
-        cluster(9).explain_cluster(&nodes(9), &[any(9)], Limits { steps: 5, ..Limits::NONE }, 10);
+    let found = cluster(9).explain_cluster(&nodes(9), &[any(9)], Limits { steps: 5, ..Limits::NONE }, 10);
     assert_eq!(found.does_not_fit + found.gave_up, 9);
     assert!(found.gave_up > 0, "{found:?}");
 }

@@ -11,7 +11,8 @@ use crate::world::{any, ask_on, claim, exactly, inventory, node, object, plain_d
 fn for_one(name: &str, slices: &[Value]) -> Inventory {
     let mut one = Inventory::new(Features::ALL);
     one.apply_class(&object(json!({"metadata": {"name": "any"}})));
-    let slices: Vec<Arc<ResourceSlice>> = slices.iter().map(|slice| Arc::new(object(slice.clone()))).collect();
+    let slices: Vec<Arc<ResourceSlice>> =
+        slices.iter().map(|slice| Arc::new(object(slice.clone()))).collect();
     one.apply_slices_for(&node(name), &slices);
     one
 }
@@ -40,10 +41,14 @@ fn slices() -> Vec<Value> {
         slice("e", "two", json!({"pool": two(1), "nodeName": "node-2", "devices": numbered(2, 2)})),
         // Only node-2 has the newer generation.
         slice("f", "updated", json!({"devices": plain_devices(1)})),
-        slice("g", "updated", json!({
-            "pool": {"name": "updated", "generation": 2, "resourceSliceCount": 1},
-            "nodeName": "node-2", "devices": plain_devices(1),
-        })),
+        slice(
+            "g",
+            "updated",
+            json!({
+                "pool": {"name": "updated", "generation": 2, "resourceSliceCount": 1},
+                "nodeName": "node-2", "devices": plain_devices(1),
+            }),
+        ),
         slice("h", "incomplete", json!({"pool": part("incomplete"), "devices": plain_devices(1)})),
     ]
 }
@@ -65,7 +70,9 @@ fn answers_and_explanations_are_those_of_the_whole_cluster() {
         selected("device.attributes['gpu.dev'].numa == 1"),
         selected("device.attributes['gpu.dev'].fw.isGreaterThan(semver('1.0.0'))"),
         selected("device.attributes['gpu.dev'].nothing == 1"),
-        selected("'nothing' in device.attributes['gpu.dev'] || device.capacity['gpu.dev'].memory.isGreaterThan(quantity('11Gi'))"),
+        selected(
+            "'nothing' in device.attributes['gpu.dev'] || device.capacity['gpu.dev'].memory.isGreaterThan(quantity('11Gi'))",
+        ),
         claim(json!([{"name": "r", "exactly": large}])),
     ];
     for name in ["node-1", "node-2", "node-3"] {
