@@ -244,12 +244,7 @@ mod tests {
         policy: CapacityRequestPolicy,
         fractional: bool,
     ) -> Result<Option<String>, String> {
-        let capacity = Capacity {
-            name: "c".into(),
-            value: q("100"),
-            nanos: amount::nanos(&q("100")).unwrap(),
-            policy: Some(Box::new(policy)),
-        };
+        let capacity = Capacity::for_tests("c", q("100"), policy);
         let requests = request.map(|request| BTreeMap::from([("c".to_owned(), q(request))]));
         match need(requests.as_ref(), &[capacity], fractional) {
             Need::Fatal(error) => Err(error),

@@ -210,6 +210,20 @@ pub(crate) struct Capacity {
     pub(crate) policy: Option<Box<CapacityRequestPolicy>>,
 }
 
+#[cfg(test)]
+impl Capacity {
+    pub(crate) fn for_tests(name: &str, value: Quantity, policy: CapacityRequestPolicy) -> Self {
+        let programs = Programs::default();
+        Self {
+            name: name.into(),
+            key: programs.key(programs.driver("d"), name),
+            nanos: amount::nanos(&value).unwrap_or(0),
+            value,
+            policy: Some(Box::new(policy)),
+        }
+    }
+}
+
 /// Where the details of a device are.
 #[derive(Clone, Debug)]
 struct Row {

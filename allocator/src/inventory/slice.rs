@@ -266,8 +266,6 @@ impl Slice {
             .iter()
             .take_while(move |position| self.name_at(**position) == name)
             .map(|position| *position as usize)
-            .collect::<Vec<_>>()
-            .into_iter()
     }
 
     /// The first and the last name in bytewise order; `None` without devices.
