@@ -291,7 +291,7 @@ impl Device {
 
 /// A device as programs read it, however it is stored: [`Device`] stands for itself, and who holds very many devices
 /// need not keep each of them in that form as well.
-pub trait ReadDevice: fmt::Debug {
+pub trait ReadDevice: fmt::Debug + Send + Sync {
     /// The driver.
     fn driver(&self) -> NameId;
 

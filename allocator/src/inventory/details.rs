@@ -123,20 +123,27 @@ enum Value {
     Int(i64),
     Bool(bool),
     Text(Span),
-    Version(Box<Parsed<Span, Version>>),
+    Version(Box<OneVersion>),
     Ints(Box<[i64]>),
     Bools(Box<[bool]>),
     Texts(Box<[Box<str>]>),
-    Versions(Box<Parsed<Box<[Box<str>]>, Box<[Version]>>>),
+    Versions(Box<ManyVersions>),
     /// No known field, or several; and the one that expressions see.
     Odd(Box<(DeviceAttribute, Option<Value>)>),
 }
 
-/// Versions as published, and what they mean, or why they mean nothing.
+/// A version as published, and what it means, or why it means nothing.
 #[derive(Clone, Debug)]
-struct Parsed<T, V> {
-    published: T,
-    meaning: Result<V, Box<str>>,
+struct OneVersion {
+    published: Span,
+    meaning: Result<Version, Box<str>>,
+}
+
+/// The same of a list.
+#[derive(Clone, Debug)]
+struct ManyVersions {
+    published: Box<[Box<str>]>,
+    meaning: Result<Box<[Version]>, Box<str>>,
 }
 
 impl Value {
@@ -144,8 +151,8 @@ impl Value {
     fn problem(&self) -> Option<Cow<'_, str>> {
         let malformed = |reason: &str| Some(format!("parse semantic version: {reason}").into());
         match self {
-            Self::Version(parsed) => malformed(parsed.meaning.as_ref().err()?),
-            Self::Versions(parsed) => malformed(parsed.meaning.as_ref().err()?),
+            Self::Version(version) => malformed(version.meaning.as_ref().err()?),
+            Self::Versions(versions) => malformed(versions.meaning.as_ref().err()?),
             Self::Odd(odd) => match &odd.1 {
                 Some(value) => value.problem(),
                 None => Some("unsupported attribute value".into()),
@@ -269,11 +276,11 @@ impl Details {
             Value::Int(value) => Attribute::Int(*value),
             Value::Bool(value) => Attribute::Bool(*value),
             Value::Text(span) => Attribute::Text(span.of(&self.texts)),
-            Value::Version(parsed) => Attribute::Version(parsed.published.of(&self.texts)),
+            Value::Version(version) => Attribute::Version(version.published.of(&self.texts)),
             Value::Ints(values) => Attribute::Ints(values),
             Value::Bools(values) => Attribute::Bools(values),
             Value::Texts(values) => Attribute::Texts(values),
-            Value::Versions(parsed) => Attribute::Versions(&parsed.published),
+            Value::Versions(versions) => Attribute::Versions(&versions.published),
             Value::Odd(odd) => Attribute::Odd(&odd.0),
         })
     }
@@ -289,11 +296,13 @@ impl Details {
             Value::Int(value) => AttributeValue::Int(*value),
             Value::Bool(value) => AttributeValue::Bool(*value),
             Value::Text(span) => AttributeValue::String(span.of(&self.texts)),
-            Value::Version(parsed) => AttributeValue::Version(parsed.meaning.as_ref().ok()?),
+            Value::Version(version) => AttributeValue::Version(version.meaning.as_ref().ok()?),
             Value::Ints(values) => AttributeValue::Ints(values),
             Value::Bools(values) => AttributeValue::Bools(values),
             Value::Texts(texts) => AttributeValue::Strings((&**texts).into()),
-            Value::Versions(parsed) => AttributeValue::Versions((&**parsed.meaning.as_ref().ok()?).into()),
+            Value::Versions(versions) => {
+                AttributeValue::Versions((&**versions.meaning.as_ref().ok()?).into())
+            }
             Value::Odd(_) => return None,
         })
     }
@@ -490,14 +499,14 @@ impl<'a, 's> Builder<'a, 's> {
             Field::Int(value) => Value::Int(value),
             Field::Bool(value) => Value::Bool(value),
             Field::Text(text) => Value::Text(Span::push(text, &mut self.texts)),
-            Field::Version(text) => Value::Version(Box::new(Parsed {
+            Field::Version(text) => Value::Version(Box::new(OneVersion {
                 published: Span::push(text, &mut self.texts),
                 meaning: Version::parse(text).map_err(Into::into),
             })),
             Field::Ints(values) => Value::Ints(values.into()),
             Field::Bools(values) => Value::Bools(values.into()),
             Field::Texts(texts) => Value::Texts(boxed(texts)),
-            Field::Versions(texts) => Value::Versions(Box::new(Parsed {
+            Field::Versions(texts) => Value::Versions(Box::new(ManyVersions {
                 published: boxed(texts),
                 meaning: texts.iter().map(|text| Version::parse(text).map_err(Into::into)).collect(),
             })),
