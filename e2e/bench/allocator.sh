@@ -29,8 +29,8 @@ status=0
 
 	TEXT
 	e2e/bench/allocator.py "$work/scenarios" "$work/bin/loopback" target/release/dra-conformance "$@" || status=$?
-	printf '\n`cargo bench -p dra-allocator` (divan):\n\n```text\n'
-	cargo bench --locked -p dra-allocator --bench inventory 2>/dev/null
+	printf '\n`cargo bench -p dra-allocator` (divan; it also prints allocations, which are left out here):\n\n```text\n'
+	cargo bench --locked -p dra-allocator --bench inventory 2>/dev/null | grep -E '^(inventory|├─|╰─)'
 	printf '```\n'
 } >"$section"
 page=docs/BENCHMARKS.md
