@@ -10,7 +10,7 @@ use dra_api::Object;
 use dra_controllers::view::{Source, Tracked};
 use dra_runtime::{
     Chance,
-    watch::{Event, watch},
+    watch::{Event, Pace, watch},
 };
 use kube::Client;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -158,6 +158,7 @@ pub(crate) async fn follow<T: Tracked>(
     status: Arc<KindStatus>,
     metrics: WatchMetrics,
     chance: Arc<Chance>,
+    pace: Pace,
     on_synced: impl Fn(),
 ) {
     wait_until_served::<T>(&client, &status).await;
@@ -168,7 +169,7 @@ pub(crate) async fn follow<T: Tracked>(
     let unreadable = metrics.unreadable.with_label_values(&resource);
     let synced = metrics.synced.with_label_values(&resource);
     let mut listing = true;
-    watch::<T>(client, &chance, |event| match event {
+    watch::<T>(client, &chance, &pace, |event| match event {
         Event::ListBegins { asked } => {
             listing = true;
             shared.update(|view, now| {

@@ -9,6 +9,7 @@ use dra_controllers::resourceclaim::{Key, ResourceClaims};
 use dra_runtime::{
     Chance, Clock, events,
     queue::{Queue, QueueMetrics},
+    watch::Pace,
 };
 use futures::FutureExt;
 use kube::Client;
@@ -33,6 +34,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 /// started this process starts it again.
 pub(crate) async fn run(
     client: Client,
+    watches: &Watches,
     settings: &Settings,
     listener: TcpListener,
     clock: Clock,
@@ -62,7 +64,7 @@ pub(crate) async fn run(
     let mut background = JoinSet::new();
     let mut kinds = Vec::new();
     if settings.resourceclaim {
-        let mut start = Start { client: &client, shared: &shared, metrics: &watch_metrics, chance: &chance };
+        let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
         kinds.push(start.follow::<Pod>(&mut background, true, || {}));
         kinds.push(start.follow::<Claim>(&mut background, true, || {}));
         kinds.push(start.follow::<ClaimTemplate>(&mut background, true, || {}));
@@ -157,9 +159,20 @@ async fn keep_house(executor: Arc<Executor>) -> String {
     }
 }
 
+/// Where watches run.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    /// Their connections; a client's connections live on the runtime that first used them.
+    pub(crate) client: Client,
+    /// A runtime of their own, or the one that everything else runs on.
+    pub(crate) runtime: Option<tokio::runtime::Handle>,
+    /// How often that runtime's thread wakes up.
+    pub(crate) pace: Pace,
+}
+
 /// What every watch needs.
 struct Start<'a> {
-    client: &'a Client,
+    watches: &'a Watches,
     shared: &'a Arc<Shared>,
     metrics: &'a WatchMetrics,
     chance: &'a Arc<Chance>,
@@ -174,10 +187,11 @@ impl Start<'_> {
         on_synced: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Arc<KindStatus> {
         let status = KindStatus::new::<T>(required);
-        let (client, shared, metrics, chance) =
-            (self.client.clone(), Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let Watches { client, pace, .. } = self.watches.clone();
+        let (shared, metrics, chance) =
+            (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
-        tasks.spawn(async move {
+        let task = async move {
             loop {
                 let watch = follow::<T>(
                     client.clone(),
@@ -185,13 +199,18 @@ impl Start<'_> {
                     Arc::clone(&status),
                     metrics.clone(),
                     Arc::clone(&chance),
+                    pace.clone(),
                     on_synced.clone(),
                 );
                 let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
                 tracing::error!(kind = T::KIND.kind, panicked, "a watch has ended; it is started again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-        });
+        };
+        match &self.watches.runtime {
+            Some(runtime) => tasks.spawn_on(task, runtime),
+            None => tasks.spawn(task),
+        };
         returned
     }
 }

@@ -5,10 +5,18 @@
 //! LIST + WATCH), a watch that cannot be resumed because its bookmark has expired (then a new list), and an
 //! object that does not decode (then only that object is reported, by name).
 
-use std::{fmt::Debug, pin::pin, time::Duration};
+use std::{
+    fmt::Debug,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use dra_api::{Object, ObjectKey, Uid};
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource,
@@ -30,11 +38,30 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
 /// A failed watch that is quiet for so long has been restarted: longer than any answer is waited for.
 const RESTORED_AFTER: Duration = Duration::from_secs(40);
-/// How long events gather before they are read once more. The first event after a quiet time is read at once; in a
-/// burst, waking up for each event would cost more than all the rest of what is done about it.
-const GATHER: Duration = Duration::from_millis(10);
+/// How long a thread of watches lets events gather before it reads again.
+const GATHER: Duration = Duration::from_millis(20);
 /// A watch that cannot be started so many times in a row is replaced by a new list.
 const FAILED_STARTS: u32 = 5;
+
+/// Moderates how often a thread that does nothing but watch wakes up. On a busy cluster, waking up for each event costs
+/// more than all that is done about it. The first event after a quiet time is read at once; after that the thread
+/// pauses before it waits for more.
+#[derive(Clone, Debug, Default)]
+pub struct Pace(Arc<AtomicBool>);
+
+impl Pace {
+    /// An event has been shown; more may follow.
+    fn shown(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// To be called when the thread has nothing left to do, before it waits for the network.
+    pub fn pause(&self) {
+        if self.0.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(GATHER);
+        }
+    }
+}
 
 /// What a watch shows.
 #[derive(Debug)]
@@ -149,6 +176,7 @@ impl<T: Object> Resource for Guarded<T> {
 pub async fn watch<T: Object + Clone + Debug>(
     client: Client,
     chance: &Chance,
+    pace: &Pace,
     mut sink: impl FnMut(Event<T>),
 ) {
     let mut streaming = true;
@@ -158,19 +186,12 @@ pub async fn watch<T: Object + Clone + Debug>(
         let mut stream = pin!(watcher(Api::<Guarded<T>>::all(client.clone()), config));
         let mut listed = false;
         let mut asked = Instant::now();
-        let mut burst = false;
         loop {
-            let at_once = stream.next().now_or_never();
-            if at_once.is_none() && std::mem::take(&mut burst) {
-                tokio::time::sleep(GATHER).await;
-                continue;
-            }
-            let next = match (at_once, streaming && !listed, failures) {
-                (Some(next), ..) => Ok(next),
-                (None, true, _) => timeout(STREAMING_SILENCE, stream.next()).await,
-                (None, false, 1..) => timeout(RESTORED_AFTER, stream.next()).await,
+            let next = match (streaming && !listed, failures) {
+                (true, _) => timeout(STREAMING_SILENCE, stream.next()).await,
+                (false, 1..) => timeout(RESTORED_AFTER, stream.next()).await,
                 // A watch that runs may be quiet for as long as it likes; kube notices a dead connection.
-                (None, false, 0) => Ok(stream.next().await),
+                (false, 0) => Ok(stream.next().await),
             };
             let error = match next {
                 Err(_) if streaming && !listed => {
@@ -191,7 +212,9 @@ pub async fn watch<T: Object + Clone + Debug>(
                     failures = 0;
                     listed |= matches!(event, watcher::Event::InitDone);
                     forward(event, asked, &mut sink);
-                    burst = listed;
+                    if listed {
+                        pace.shown();
+                    }
                     continue;
                 }
                 Ok(Some(Err(error))) => error,

@@ -7,13 +7,22 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use dra_runtime::{Chance, Clock, client::connect, limit::RateLimit};
+use dra_runtime::{
+    Chance, Clock,
+    client::{ConnectError, connect},
+    limit::RateLimit,
+    watch::Pace,
+};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
 
-use crate::{cli::RunOptions, manager, telemetry};
+use crate::{
+    cli::RunOptions,
+    manager::{self, Watches},
+    telemetry,
+};
 
 /// `EAFNOSUPPORT` of Linux, which has no `ErrorKind`: the kernel was built or booted without IPv6.
 const NO_SUCH_FAMILY: i32 = 97;
@@ -22,12 +31,25 @@ const NO_SUCH_FAMILY: i32 = 97;
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let settings = options.settings()?;
     telemetry::init(options.v, options.log_format);
-    // One thread: planning takes microseconds, and handing each event to another thread would cost more than the
+    // One thread for the work: planning takes microseconds, and handing each event to another thread would cost more than the
     // work itself.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the async runtime")?;
+    // And one for the watches, which reads events in bunches.
+    let pace = Pace::default();
+    let watching = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("watches")
+        .on_thread_park({
+            let pace = pace.clone();
+            move || pace.pause()
+        })
+        .enable_all()
+        .build()
+        .context("cannot start the thread of the watches")?;
+    let watches = watching.handle().clone();
     let result = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
@@ -42,19 +64,26 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
         let kubeconfig = options.kubeconfig.clone();
         // On a thread of its own: a credential plugin is waited for without yielding.
         let here = tokio::runtime::Handle::current();
-        let connecting =
-            tokio::task::spawn_blocking(move || here.block_on(connect(kubeconfig.as_deref(), limit)));
-        let client = tokio::select! {
-            client = connecting => client.context("connecting has failed")??,
+        let there = watches.clone();
+        let connecting = tokio::task::spawn_blocking(move || {
+            let kubeconfig = kubeconfig.as_deref();
+            let client = here.block_on(connect(kubeconfig, limit.clone()))?;
+            let watch_client = there.block_on(connect(kubeconfig, limit))?;
+            Ok::<_, ConnectError>((client, watch_client))
+        });
+        let (client, watch_client) = tokio::select! {
+            clients = connecting => clients.context("connecting has failed")??,
             () = &mut stop => return Ok(()),
         };
+        let watches = Watches { client: watch_client, runtime: Some(watches), pace };
         let listener = listen(options.bind_address).await?;
         let address = listener.local_addr().unwrap_or(options.bind_address);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, ?settings, "starting");
         let chance = Arc::new(Chance::from_entropy());
-        manager::run(client, &settings, listener, Clock::system(), chance, stop).await
+        manager::run(client, &watches, &settings, listener, Clock::system(), chance, stop).await
     });
     // Whatever still waits for an API server that does not answer is not waited for.
+    watching.shutdown_background();
     runtime.shutdown_background();
     result
 }
