@@ -14,6 +14,7 @@ mod documented;
 mod explaining;
 mod fitting;
 mod hopeless;
+mod linting;
 mod pool_reports;
 mod pool_statuses;
 mod world;
