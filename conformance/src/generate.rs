@@ -342,12 +342,17 @@ fn device(random: &mut Random, next: &mut u64, style: &Style, sets: &[&str]) -> 
     device
 }
 
+/// How much a device draws; the API allows less than nothing.
+fn amount(random: &mut Random) -> &'static str {
+    if random.chance(3) { "-1" } else { random.pick(&["0", "1", "2", "2500m", "4Gi", "3"]) }
+}
+
 fn consumption(random: &mut Random, style: &Style, set: &str) -> Value {
     let set = if random.chance(1) { "set-9" } else { set };
     let mut counters: Map<_, _> = random
         .some(&COUNTERS, 70)
         .into_iter()
-        .map(|name| (name.to_owned(), json!({"value": random.pick(&["0", "1", "2", "2500m", "4Gi", "3"])})))
+        .map(|name| (name.to_owned(), json!({"value": amount(random)})))
         .collect();
     if random.chance(1) {
         counters.insert("unheard-of".to_owned(), json!({"value": "1"}));

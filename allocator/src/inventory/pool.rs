@@ -199,6 +199,8 @@ pub(crate) struct Facts {
     pub(crate) counters: Vec<Counter>,
     /// Compatibility groups by number.
     pub(crate) groups: Vec<Arc<str>>,
+    /// Some device draws a negative amount: with it, others fit that did not fit before.
+    pub(crate) gives_back: bool,
     /// By slice and consumption list.
     draws: Vec<Box<[Draw]>>,
 }
@@ -266,6 +268,7 @@ impl Facts {
                             let set = &consumption.set;
                             return Err(format!("counter {name} not found in counter set {set}").into());
                         };
+                        facts.gives_back |= *amount < 0;
                         counters.push((*counter, *amount));
                     }
                     let mut numbers: Vec<u32> = consumption
