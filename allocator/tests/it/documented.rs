@@ -1,5 +1,5 @@
 //! What the documentation promises and shows (`documented-behaviour.md`), as far as it is the allocator's to keep.
-//! docs/CONFORMANCE-ALLOCATOR.md says which row each test is for.
+//! docs/CONFORMANCE.md says which row each test is for.
 
 use dra_allocator::objects::{Node, ResourceClaim};
 use dra_allocator::{Answer, Features, Inventory, Limits};
