@@ -494,6 +494,38 @@ pub struct ResourceClaimSpec {
     pub devices: DeviceClaim,
 }
 
+impl ResourceClaimSpec {
+    /// Fills in what the API server fills in when a claim is created: one device, by count, and equality of tolerations
+    /// (`pkg/apis/resource/v1/defaults.go`). For claims that were never stored; others are as they were written.
+    pub fn apply_defaults(&mut self) {
+        for request in &mut self.devices.requests {
+            if let Some(exactly) = &mut request.exactly {
+                default_mode(&mut exactly.allocation_mode, &mut exactly.count);
+                default_operators(&mut exactly.tolerations);
+            }
+            for alternative in &mut request.first_available {
+                default_mode(&mut alternative.allocation_mode, &mut alternative.count);
+                default_operators(&mut alternative.tolerations);
+            }
+        }
+    }
+}
+
+fn default_mode(mode: &mut String, count: &mut i64) {
+    if mode.is_empty() {
+        "ExactCount".clone_into(mode);
+    }
+    if mode == "ExactCount" && *count == 0 {
+        *count = 1;
+    }
+}
+
+fn default_operators(tolerations: &mut [DeviceToleration]) {
+    for toleration in tolerations.iter_mut().filter(|toleration| toleration.operator.is_empty()) {
+        "Equal".clone_into(&mut toleration.operator);
+    }
+}
+
 /// Requests, constraints and configuration of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

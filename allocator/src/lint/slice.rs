@@ -45,7 +45,7 @@ pub(super) fn slice(spec: &Value, findings: &mut Findings) {
     }
     let advanced = devices.iter().any(|device| {
         let lists = fields(&device["attributes"]).any(|(_, value)| LISTS.iter().any(|list| has(value, list)));
-        lists || has(device, "taints") || has(device, "consumesCounters")
+        lists || !items(device, "taints").is_empty() || !items(device, "consumesCounters").is_empty()
     });
     let most = if advanced { 64 } else { 128 };
     if devices.len() > most {

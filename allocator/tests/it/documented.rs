@@ -95,6 +95,21 @@ fn a_claim_without_requests_gets_nothing_and_fits() {
 }
 
 #[test]
+fn a_claim_as_people_write_it_asks_for_one_device() {
+    let mut asked: ResourceClaim = claim(json!([
+        {"name": "r0", "exactly": {"deviceClassName": "any", "tolerations": [{}, {"operator": "Exists"}]}},
+        {"name": "r1", "firstAvailable": [{"name": "s", "deviceClassName": "any", "allocationMode": "All"}]},
+    ]));
+    asked.spec.apply_defaults();
+    let exactly = asked.spec.devices.requests[0].exactly.as_ref().unwrap();
+    assert_eq!((exactly.allocation_mode.as_str(), exactly.count), ("ExactCount", 1));
+    assert_eq!(exactly.tolerations[0].operator, "Equal");
+    assert_eq!(exactly.tolerations[1].operator, "Exists");
+    let all = &asked.spec.devices.requests[1].first_available[0];
+    assert_eq!((all.allocation_mode.as_str(), all.count), ("All", 0));
+}
+
+#[test]
 fn names_without_a_domain_belong_to_the_driver() {
     let devices_with = json!([{"name": "d", "attributes": {"model": {"string": "a"}}}]);
     let inventory = with_devices(devices_with);

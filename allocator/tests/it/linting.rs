@@ -154,7 +154,7 @@ fn faults_of_slices_are_named() {
         (json!({"skipNodeOperations": ["NodePrepareResources"]}), "skips preparing but not unpreparing"),
         (json!({"devices": [{"name": "d"}, {"name": "d"}]}), "\"d\" is there twice"),
         (
-            json!({"devices": (0..65).map(|n| json!({"name": format!("d{n}"), "taints": []})).collect::<Vec<_>>()}),
+            json!({"devices": (0..65).map(|n| json!({"name": format!("d{n}"), "taints": [{"key": "k", "effect": "None"}]})).collect::<Vec<_>>()}),
             "65 devices are more than 64",
         ),
     ] {
