@@ -41,8 +41,8 @@ pub(crate) struct RunOptions {
         default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) leader_elect: bool,
 
-    /// Where /metrics, /livez and /readyz are served (plain HTTP).
-    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8080")]
+    /// Where /metrics, /livez and /readyz are served (plain HTTP). The default means all addresses, IPv4 too.
+    #[arg(long, value_name = "IP:PORT", default_value = "[::]:8080")]
     pub(crate) bind_address: SocketAddr,
 
     /// Claims, Pods and PodGroups that are worked on at once.
@@ -125,6 +125,9 @@ impl RunOptions {
 
 /// Whether the list switches the controller on; checks every name in it.
 fn enabled(list: &[String], controller: &str) -> Result<bool> {
+    if list.iter().all(String::is_empty) {
+        bail!("--controllers: the list is empty, so nothing would run; '*' stands for all controllers");
+    }
     let mut all = false;
     let mut named = None;
     for item in list.iter().filter(|i| !i.is_empty()) {
@@ -267,6 +270,7 @@ mod tests {
 
     #[test]
     fn bad_flags_are_refused_with_a_way_out() {
+        assert!(error(&["--controllers="]).contains("'*' stands for all"));
         assert!(error(&["--controllers=nope"]).contains("known are resourceclaim,"));
         assert!(error(&["--controllers=device-taint-eviction"]).contains("not in this build yet"));
         assert!(error(&["--leader-elect"]).contains("--leader-elect=false"));

@@ -2,7 +2,7 @@
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use dra_act::{Executor, Metrics, Shared};
 use dra_api::{Claim, ClaimTemplate, Pod, PodGroup, names};
 use dra_controllers::resourceclaim::{Key, ResourceClaims};
@@ -27,6 +27,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// Runs the controllers until `stop` resolves, then stops within [`STOP_WITHIN`].
+///
+/// # Errors
+/// When something that runs in the background has ended, without which the manager would only seem to work: whoever
+/// started this process starts it again.
 pub(crate) async fn run(
     client: Client,
     settings: &Settings,
@@ -71,23 +75,20 @@ pub(crate) async fn run(
     }
     let reporter = Arc::new(Reporter::new(registry, Arc::clone(&shared), Arc::clone(&queue), kinds.clone())?);
     background.spawn(async move {
-        if let Err(error) = axum::serve(listener, server::router(reporter)).await {
-            tracing::error!(%error, "the metrics endpoint has ended");
-        }
+        let served = axum::serve(listener, server::router(reporter)).await;
+        format!("the metrics endpoint: {served:?}")
     });
-    background.spawn(writer.run(client));
-    background.spawn({
-        let executor = Arc::clone(&executor);
-        async move {
-            loop {
-                tokio::time::sleep(HOUSEKEEPING).await;
-                executor.confirm_overdue().await;
-            }
-        }
+    background.spawn(async move {
+        writer.run(client).await;
+        "the event writer".to_owned()
     });
+    background.spawn(keep_house(Arc::clone(&executor)));
     background.spawn({
         let queue = Arc::clone(&queue);
-        async move { queue.run_timer().await }
+        async move {
+            queue.run_timer().await;
+            "the timer".to_owned()
+        }
     });
 
     let mut workers = JoinSet::new();
@@ -96,9 +97,15 @@ pub(crate) async fn run(
             kind.ready().await;
         }
     };
-    tokio::pin!(stop);
-    tokio::select! {
-        () = &mut stop => {}
+    let until = async {
+        tokio::select! {
+            () = stop => Ok(()),
+            error = ended(&mut background) => Err(error),
+        }
+    };
+    tokio::pin!(until);
+    let result = tokio::select! {
+        result = &mut until => result,
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");
             if settings.resourceclaim {
@@ -118,9 +125,9 @@ pub(crate) async fn run(
                     });
                 }
             }
-            stop.await;
+            until.await
         }
-    }
+    };
 
     tracing::info!("stopping");
     queue.close();
@@ -131,7 +138,23 @@ pub(crate) async fn run(
             "requests in progress were given up; the next start finds out what became of them"
         );
     }
-    Ok(())
+    result
+}
+
+/// Waits until a part of the manager that should run for ever has ended, and says which.
+async fn ended(background: &mut JoinSet<String>) -> anyhow::Error {
+    let part = background.join_next().await.unwrap_or_else(|| Ok("everything".to_owned()));
+    anyhow!("a part of the manager has ended: {}", part.unwrap_or_else(|panic| panic.to_string()))
+}
+
+/// Looks after unconfirmed writes now and then, for ever.
+async fn keep_house(executor: Arc<Executor>) -> String {
+    loop {
+        tokio::time::sleep(HOUSEKEEPING).await;
+        if AssertUnwindSafe(executor.confirm_overdue()).catch_unwind().await.is_err() {
+            tracing::error!("unconfirmed writes could not be looked after; trying again");
+        }
+    }
 }
 
 /// What every watch needs.
@@ -146,7 +169,7 @@ impl Start<'_> {
     /// Starts to watch a kind, and does so again should the watch panic.
     fn follow<T: dra_controllers::view::Tracked>(
         &mut self,
-        tasks: &mut JoinSet<()>,
+        tasks: &mut JoinSet<String>,
         required: bool,
         on_synced: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Arc<KindStatus> {

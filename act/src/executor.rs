@@ -298,9 +298,8 @@ impl Executor {
                 let uids = consumers.iter().map(|(uid, _)| &**uid);
                 let text = self.send(request::release(claim, uids, *deallocate)).await?;
                 if *deallocate && let Ok(after) = Claim::decode(&text) {
-                    let meta = after.meta;
                     self.shared.update(|view, _| {
-                        view.note_deallocated(meta.uid, meta.resource_version);
+                        view.note_deallocated(&after.meta);
                         None
                     });
                 }

@@ -26,3 +26,32 @@ pub const POD_GROUP_API_VERSION: &str = "scheduling.k8s.io/v1beta1";
 /// Most entries that the API server takes in `status.reservedFor` of a claim
 /// (`ResourceClaimReservedForMaxSize`).
 pub const RESERVED_FOR_MAX: usize = 256;
+
+/// Whether an object can have this name: a DNS subdomain, as Pods, PodGroups and claims require
+/// (`IsDNS1123Subdomain`). References to objects are often not checked by the API server; a name that fails here is
+/// nobody's and must not become part of a URL.
+pub fn is_object_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        edge(label.chars().next())
+            && edge(label.chars().next_back())
+            && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_dns_subdomains_are_object_names() {
+        assert!(is_object_name("a"));
+        assert!(is_object_name("pod-0.example.com"));
+        assert!(is_object_name(&"a".repeat(253)));
+        for bad in ["", ".", "..", "../x", "a/b", "a%2fb", "A", "a_b", "-a", "a-", "a..b", "a?b", "\u{e9}"] {
+            assert!(!is_object_name(bad), "{bad}");
+        }
+        assert!(!is_object_name(&"a".repeat(254)));
+    }
+}

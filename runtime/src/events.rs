@@ -1,8 +1,9 @@
 //! Events for people (`events.k8s.io/v1`): the same event again becomes a count, a flood is cut off, and neither
 //! a slow nor a dead API server ever holds up a controller.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use http::{Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use kube::Client;
@@ -119,43 +120,40 @@ impl Writer {
     /// Writes events until every recorder is gone.
     pub async fn run(mut self, client: Client) {
         while let Some(occurrence) = self.receiver.recv().await {
-            let decision =
-                self.aggregator.observe(occurrence.clone(), self.clock.elapsed(), self.clock.now());
-            let (label, request) = match decision {
-                Decision::Create { namespace, body } => {
-                    let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-                    (
-                        "created",
-                        Request::post(path).header(CONTENT_TYPE, "application/json").body(bytes(&body)),
-                    )
-                }
-                Decision::Update { namespace, name, body } => {
-                    let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}");
-                    let patch = Request::patch(path).header(CONTENT_TYPE, "application/merge-patch+json");
-                    ("updated", patch.body(bytes(&body)))
-                }
-                Decision::Count => {
-                    self.outcomes.with_label_values(&["repeated"]).inc();
-                    continue;
-                }
-                Decision::Suppress => {
-                    self.outcomes.with_label_values(&["suppressed"]).inc();
-                    continue;
-                }
-            };
-            let Ok(request) = request else { continue };
-            let answer = tokio::time::timeout(Duration::from_secs(10), client.request_text(request)).await;
-            let outcome = match answer {
-                Ok(Ok(_)) => label,
-                failed => {
-                    tracing::debug!(?failed, "an event was not written");
-                    // Whatever comes next about this begins a new series: the old one may not exist.
-                    self.aggregator.give_up(occurrence);
-                    "failed"
-                }
-            };
+            let written = AssertUnwindSafe(self.write(&client, occurrence)).catch_unwind().await;
+            let outcome = written.unwrap_or_else(|_| {
+                tracing::error!("an event could not be written; going on with the next");
+                "failed"
+            });
             self.outcomes.with_label_values(&[outcome]).inc();
         }
+    }
+
+    /// Writes one event, if it is worth a write; returns what became of it.
+    async fn write(&mut self, client: &Client, occurrence: Occurrence) -> &'static str {
+        let decision = self.aggregator.observe(occurrence.clone(), self.clock.elapsed(), self.clock.now());
+        let (label, request) = match decision {
+            Decision::Create { namespace, body } => {
+                let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+                ("created", Request::post(path).header(CONTENT_TYPE, "application/json").body(bytes(&body)))
+            }
+            Decision::Update { namespace, name, body } => {
+                let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}");
+                let patch = Request::patch(path).header(CONTENT_TYPE, "application/merge-patch+json");
+                ("updated", patch.body(bytes(&body)))
+            }
+            Decision::Count => return "repeated",
+            Decision::Suppress => return "suppressed",
+        };
+        let Ok(request) = request else { return "failed" };
+        let answer = tokio::time::timeout(Duration::from_secs(10), client.request_text(request)).await;
+        if matches!(answer, Ok(Ok(_))) {
+            return label;
+        }
+        tracing::debug!(failed = ?answer, "an event was not written");
+        // Whatever comes next about this begins a new series: the old one may not exist.
+        self.aggregator.give_up(occurrence);
+        "failed"
     }
 }
 

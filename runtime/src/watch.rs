@@ -8,7 +8,7 @@
 use std::{fmt::Debug, pin::pin, time::Duration};
 
 use dra_api::{Object, ObjectKey, Uid};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource,
@@ -30,6 +30,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
 /// A failed watch that is quiet for so long has been restarted: longer than any answer is waited for.
 const RESTORED_AFTER: Duration = Duration::from_secs(40);
+/// How long events gather before they are read once more. The first event after a quiet time is read at once; in a
+/// burst, waking up for each event would cost more than all the rest of what is done about it.
+const GATHER: Duration = Duration::from_millis(10);
 /// A watch that cannot be started so many times in a row is replaced by a new list.
 const FAILED_STARTS: u32 = 5;
 
@@ -155,12 +158,19 @@ pub async fn watch<T: Object + Clone + Debug>(
         let mut stream = pin!(watcher(Api::<Guarded<T>>::all(client.clone()), config));
         let mut listed = false;
         let mut asked = Instant::now();
+        let mut burst = false;
         loop {
-            let next = match (streaming && !listed, failures) {
-                (true, _) => timeout(STREAMING_SILENCE, stream.next()).await,
-                (false, 1..) => timeout(RESTORED_AFTER, stream.next()).await,
+            let at_once = stream.next().now_or_never();
+            if at_once.is_none() && std::mem::take(&mut burst) {
+                tokio::time::sleep(GATHER).await;
+                continue;
+            }
+            let next = match (at_once, streaming && !listed, failures) {
+                (Some(next), ..) => Ok(next),
+                (None, true, _) => timeout(STREAMING_SILENCE, stream.next()).await,
+                (None, false, 1..) => timeout(RESTORED_AFTER, stream.next()).await,
                 // A watch that runs may be quiet for as long as it likes; kube notices a dead connection.
-                (false, 0) => Ok(stream.next().await),
+                (None, false, 0) => Ok(stream.next().await),
             };
             let error = match next {
                 Err(_) if streaming && !listed => {
@@ -181,6 +191,7 @@ pub async fn watch<T: Object + Clone + Debug>(
                     failures = 0;
                     listed |= matches!(event, watcher::Event::InitDone);
                     forward(event, asked, &mut sink);
+                    burst = listed;
                     continue;
                 }
                 Ok(Some(Err(error))) => error,

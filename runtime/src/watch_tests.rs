@@ -251,3 +251,34 @@ async fn a_malformed_object_in_a_paged_list_is_named_too() {
     assert!(shown[2].starts_with("unreadable ns/bad: spec.resourceClaims"), "{shown:?}");
     assert_eq!(shown[3..], ["ns/good@4", "end"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_after_quiet_is_shown_at_once_and_a_burst_is_read_together() {
+    let timed = [(0, end_of_list(5)), (5000, event("ADDED", &pod("a", 6)))]
+        .into_iter()
+        .chain((7..=16).map(|version| (5000 + version - 6, event("MODIFIED", &pod("a", version)))));
+    let start = Instant::now();
+    let body = stream::iter(timed.collect::<Vec<_>>()).then(move |(ms, line)| async move {
+        tokio::time::sleep_until(start + Duration::from_millis(ms)).await;
+        Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(format!("{line}\n"))))
+    });
+    let body = Mutex::new(Some(StreamBody::new(body.chain(stream::pending())).boxed_unsync()));
+    let server = tower::service_fn(move |_: Request<Body>| {
+        let body = body.lock().unwrap().take().expect("one request");
+        async { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    let shown = Mutex::new(Vec::new());
+    let chance = Chance::seeded(1);
+    let watching = watch::<Pod>(Client::new(server, "default"), &chance, |event| {
+        if let Event::Applied(_) = event {
+            shown.lock().unwrap().push(start.elapsed().as_millis());
+        }
+    });
+    assert!(timeout(Duration::from_secs(10), watching).await.is_err(), "a watch never ends");
+    let shown = shown.into_inner().unwrap();
+    assert_eq!(shown.len(), 11);
+    assert_eq!(shown[0], 5000, "nobody waits for the first");
+    let wakes: std::collections::BTreeSet<_> = shown.iter().collect();
+    assert!(wakes.len() <= 3, "ten events in ten milliseconds are one or two reads: {shown:?}");
+    assert!(shown.last() <= Some(&5020), "{shown:?}");
+}

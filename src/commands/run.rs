@@ -1,6 +1,10 @@
 //! `run`: the controllers, until a signal.
 
-use std::sync::Arc;
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use dra_runtime::{Chance, Clock, client::connect, limit::RateLimit};
@@ -10,6 +14,9 @@ use tokio::{
 };
 
 use crate::{cli::RunOptions, manager, telemetry};
+
+/// `EAFNOSUPPORT` of Linux, which has no `ErrorKind`: the kernel was built or booted without IPv6.
+const NO_SUCH_FAMILY: i32 = 97;
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
@@ -24,23 +31,50 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let result = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-        let limit = settings.limit.map(|(qps, burst)| RateLimit::new(qps, burst));
-        let client = connect(options.kubeconfig.as_deref(), limit).await?;
-        let address = options.bind_address;
-        let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("--bind-address: cannot listen on {address}; is another process using the port?")
-        })?;
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, ?settings, "starting");
         let stop = async {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
         };
+        tokio::pin!(stop);
+        let limit = settings.limit.map(|(qps, burst)| RateLimit::new(qps, burst));
+        let kubeconfig = options.kubeconfig.clone();
+        // On a thread of its own: a credential plugin is waited for without yielding.
+        let here = tokio::runtime::Handle::current();
+        let connecting =
+            tokio::task::spawn_blocking(move || here.block_on(connect(kubeconfig.as_deref(), limit)));
+        let client = tokio::select! {
+            client = connecting => client.context("connecting has failed")??,
+            () = &mut stop => return Ok(()),
+        };
+        let listener = listen(options.bind_address).await?;
+        let address = listener.local_addr().unwrap_or(options.bind_address);
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, ?settings, "starting");
         let chance = Arc::new(Chance::from_entropy());
         manager::run(client, &settings, listener, Clock::system(), chance, stop).await
     });
     // Whatever still waits for an API server that does not answer is not waited for.
     runtime.shutdown_background();
     result
+}
+
+/// Listens on the address; on all IPv4 addresses if it means all addresses and the node has no IPv6.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let unavailable = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::AddrNotAvailable)
+            || error.raw_os_error() == Some(NO_SUCH_FAMILY)
+    };
+    let bound = match TcpListener::bind(address).await {
+        Err(error)
+            if address == SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()))
+                && unavailable(&error) =>
+        {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.with_context(|| {
+        format!("--bind-address: cannot listen on {address}; is another process using the port?")
+    })
 }

@@ -74,14 +74,14 @@ impl ResourceClaims {
         if let Some(old) = replaced {
             if self.workload_claims(view) {
                 let named = old.claims.iter().filter_map(|e| claim_key(&delta.key, e, &old.claim_statuses));
-                let reserved = view.index.claims_by_consumer.get(delta.key.sibling(&old.meta.uid)).cloned();
+                let reserved = view.index.claims_by_consumer.get(&delta.key.sibling(&old.meta.uid)).cloned();
                 keys.extend(existing(view, named.chain(reserved)));
             }
         } else if old.is_some_and(|old| new.is_some_and(|new| old.claim_statuses == new.claim_statuses)) {
             // Members look at nothing else of a group; five thousand of them need not be woken for a condition.
             return;
         }
-        self.consider_pods(view, view.index.pods_by_group.get(delta.key.clone()), keys);
+        self.consider_pods(view, view.index.pods_by_group.get(&delta.key), keys);
     }
 
     fn claim_changed(&self, view: &View, delta: &Delta<Claim>, keys: &mut BTreeSet<Key>) {
@@ -102,7 +102,7 @@ impl ResourceClaims {
                     if let Some(group) = view.pod_groups.get(&key) {
                         self.consider_group(view, group, keys);
                     }
-                    self.consider_pods(view, view.index.pods_by_group.get(key), keys);
+                    self.consider_pods(view, view.index.pods_by_group.get(&key), keys);
                 }
             }
             return;
@@ -114,8 +114,8 @@ impl ResourceClaims {
         {
             self.consider_owner(view, new, keys);
         }
-        self.consider_pods(view, view.index.pods_by_claim.get(delta.key.clone()), keys);
-        for key in view.index.groups_by_claim.get(delta.key.clone()) {
+        self.consider_pods(view, view.index.pods_by_claim.get(&delta.key), keys);
+        for key in view.index.groups_by_claim.get(&delta.key) {
             if let Some(group) = view.pod_groups.get(key) {
                 self.consider_group(view, group, keys);
             }
@@ -126,8 +126,8 @@ impl ResourceClaims {
         if view.templates.get(&delta.key).is_none() {
             return;
         }
-        self.consider_pods(view, view.index.pods_by_template.get(delta.key.clone()), keys);
-        for key in view.index.groups_by_template.get(delta.key.clone()) {
+        self.consider_pods(view, view.index.pods_by_template.get(&delta.key), keys);
+        for key in view.index.groups_by_template.get(&delta.key) {
             if let Some(group) = view.pod_groups.get(key) {
                 self.consider_group(view, group, keys);
             }
@@ -144,7 +144,7 @@ impl ResourceClaims {
             if let Some(group) = view.pod_groups.get(&key) {
                 self.consider_group(view, group, keys);
             }
-            self.consider_pods(view, view.index.pods_by_group.get(key), keys);
+            self.consider_pods(view, view.index.pods_by_group.get(&key), keys);
         }
     }
 
@@ -244,14 +244,14 @@ fn release(view: &View, pod: &Pod, keys: &mut BTreeSet<Key>) {
     let named = pod.claims.iter().filter_map(|e| claim_key(&pod.meta.key, e, &pod.claim_statuses));
     let extended = pod.extended_claim.as_ref().map(|name| pod.meta.key.sibling(name));
     let uid = pod.sibling(&pod.meta.uid);
-    let reserved = view.index.claims_by_consumer.get(uid.clone()).cloned();
-    let owned = view.index.claims_by_owner.get(uid).cloned();
+    let reserved = view.index.claims_by_consumer.get(&uid).cloned();
+    let owned = view.index.claims_by_owner.get(&uid).cloned();
     keys.extend(existing(view, named.chain(extended).chain(reserved).chain(owned)));
 }
 
 /// The claims of an owner whose record changed: one that it no longer names may be a duplicate.
 fn surplus(view: &View, owner: &Meta, keys: &mut BTreeSet<Key>) {
-    let mut owned = view.index.claims_by_owner.get(owner.key.sibling(&owner.uid)).cloned().peekable();
+    let mut owned = view.index.claims_by_owner.get(&owner.key.sibling(&owner.uid)).cloned().peekable();
     if let Some(first) = owned.next()
         && owned.peek().is_some()
     {

@@ -1,6 +1,6 @@
 //! Plan for a claim: take off consumers that ended, deallocate, remove the finalizer, delete (spec §4.3 and §5).
 
-use dra_api::{Claim, ClaimEntry, ClaimStatus, Consumer, ObjectKey, Pod, PodGroup, Uid};
+use dra_api::{Claim, ClaimEntry, ClaimStatus, Consumer, ObjectKey, Pod, PodGroup, Uid, names};
 
 use super::{
     ResourceClaims,
@@ -74,7 +74,9 @@ impl ResourceClaims {
             let lookup = Lookup::Pod { key: key.clone(), uid: consumer.uid.clone() };
             match view.pods.get(&key).filter(|pod| pod.meta.uid == consumer.uid) {
                 Some(pod) if pod.is_done() => return Verdict::Drop(ReleaseReason::Done),
-                None if is_gone::<Pod>(view, &consumer.uid, lookup, pass, plan) => {
+                None if !names::is_object_name(&consumer.name)
+                    || is_gone::<Pod>(view, &consumer.uid, lookup, pass, plan) =>
+                {
                     return Verdict::Drop(gone_or_replaced::<Pod>(view, &key));
                 }
                 _ => {}
@@ -82,7 +84,10 @@ impl ResourceClaims {
         } else if consumer.is_pod_group() && self.workload_claims(view) && view.pod_groups_served {
             let known = view.pod_groups.get(&key).is_some_and(|group| group.meta.uid == consumer.uid);
             let lookup = Lookup::PodGroup { key: key.clone(), uid: consumer.uid.clone() };
-            if !known && is_gone::<PodGroup>(view, &consumer.uid, lookup, pass, plan) {
+            if !known
+                && (!names::is_object_name(&consumer.name)
+                    || is_gone::<PodGroup>(view, &consumer.uid, lookup, pass, plan))
+            {
                 return Verdict::Drop(gone_or_replaced::<PodGroup>(view, &key));
             }
         } else {

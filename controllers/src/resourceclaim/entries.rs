@@ -88,7 +88,7 @@ impl Owner<'_> {
 pub(super) fn find_generated<'v>(view: &'v View, owner: &Subject, entry: &str) -> Option<&'v Claim> {
     view.index
         .claims_by_owner
-        .get(owner.key.sibling(&owner.uid))
+        .get(&owner.key.sibling(&owner.uid))
         .filter_map(|key| view.claims.get(key))
         .filter(|c| match owner.kind {
             SubjectKind::Pod => c.pod_owner().is_some(),

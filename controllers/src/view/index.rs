@@ -1,6 +1,9 @@
 //! Sets of object keys by some other key.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashMap, hash_map},
+    hash::Hash,
+};
 
 use dra_api::ObjectKey;
 
@@ -13,35 +16,75 @@ pub enum Edit {
     Remove,
 }
 
-/// Which objects point at a `K`. One flat ordered set: a nested set per key would take ten times the memory,
-/// because most keys have one entry.
+/// The objects that point at one key. Nearly always it is one, for which a set would take ten times the memory.
 #[derive(Debug)]
-pub struct Index<K> {
-    entries: BTreeSet<(K, ObjectKey)>,
-    least: ObjectKey,
+enum Members {
+    One(ObjectKey),
+    Many(BTreeSet<ObjectKey>),
 }
 
-impl<K: Ord> Default for Index<K> {
+/// Which objects point at a `K`. Hashed, because each event edits it: an ordered map would compare the texts of
+/// some twenty keys all over the memory. Nothing iterates over it, so the order of its keys shows nowhere.
+#[derive(Debug)]
+pub struct Index<K> {
+    entries: HashMap<K, Members>,
+}
+
+impl<K> Default for Index<K> {
     fn default() -> Self {
-        Self { entries: BTreeSet::new(), least: ObjectKey::new("", "") }
+        Self { entries: HashMap::new() }
     }
 }
 
-impl<K: Ord + Clone> Index<K> {
+impl<K: Eq + Hash> Index<K> {
     pub(super) fn edit(&mut self, edit: Edit, key: K, object: &ObjectKey) {
-        let entry = (key, object.clone());
         match edit {
-            Edit::Add => self.entries.insert(entry),
-            Edit::Remove => self.entries.remove(&entry),
+            Edit::Add => self.add(key, object),
+            Edit::Remove => self.remove(&key, object),
+        }
+    }
+
+    fn add(&mut self, key: K, object: &ObjectKey) {
+        let members = match self.entries.entry(key) {
+            hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(Members::One(object.clone()));
+                return;
+            }
+            hash_map::Entry::Occupied(occupied) => occupied.into_mut(),
         };
+        match members {
+            Members::One(one) if one == object => {}
+            Members::One(one) => {
+                *members = Members::Many(BTreeSet::from([one.clone(), object.clone()]));
+            }
+            Members::Many(many) => {
+                many.insert(object.clone());
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &K, object: &ObjectKey) {
+        let empty = match self.entries.get_mut(key) {
+            None => false,
+            Some(Members::One(one)) => one == object,
+            Some(Members::Many(many)) => {
+                many.remove(object);
+                many.is_empty()
+            }
+        };
+        if empty {
+            self.entries.remove(key);
+        }
     }
 
     /// The objects that point at `key`, in order.
-    pub fn get(&self, key: K) -> impl Iterator<Item = &ObjectKey> {
-        self.entries
-            .range((key.clone(), self.least.clone())..)
-            .take_while(move |(k, _)| *k == key)
-            .map(|(_, object)| object)
+    pub fn get<'a>(&'a self, key: &K) -> impl Iterator<Item = &'a ObjectKey> + use<'a, K> {
+        let (one, many) = match self.entries.get(key) {
+            None => (None, None),
+            Some(Members::One(one)) => (Some(one), None),
+            Some(Members::Many(many)) => (None, Some(many)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
     }
 }
 
@@ -56,8 +99,26 @@ mod tests {
             index.edit(Edit::Add, key, &ObjectKey::new("ns", name));
         }
         index.edit(Edit::Remove, "b", &ObjectKey::new("ns", "3"));
-        let found: Vec<_> = index.get("b").map(ToString::to_string).collect();
+        let found: Vec<_> = index.get(&"b").map(ToString::to_string).collect();
         assert_eq!(found, ["ns/2"]);
-        assert_eq!(index.get("bb").count(), 0);
+        assert_eq!(index.get(&"bb").count(), 0);
+    }
+
+    #[test]
+    fn an_index_is_empty_again_when_all_objects_have_gone() {
+        let mut index = Index::default();
+        let keys = ["3", "1", "2"].map(|name| ObjectKey::new("ns", name));
+        for key in &keys {
+            index.edit(Edit::Add, "a", key);
+            index.edit(Edit::Add, "a", key);
+        }
+        let found: Vec<_> = index.get(&"a").map(|k| &*k.name).collect();
+        assert_eq!(found, ["1", "2", "3"]);
+        for key in &keys {
+            index.edit(Edit::Remove, "a", key);
+            index.edit(Edit::Remove, "a", key);
+        }
+        assert_eq!(index.get(&"a").count(), 0);
+        assert!(index.entries.is_empty());
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dra_api::{
-    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, Object, ObjectKey, Pod, PodGroup,
+    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, Meta, Object, ObjectKey, Pod, PodGroup,
     ResourceVersion, Uid,
 };
 
@@ -190,8 +190,11 @@ impl View {
 
     /// Our own write left the claim without allocation in this state: its finalizer has no purpose any more,
     /// for as long as nobody has written to it since.
-    pub fn note_deallocated(&mut self, uid: Uid, version: ResourceVersion) {
-        self.deallocated.insert(uid, version);
+    pub fn note_deallocated(&mut self, claim: &Meta) {
+        // The answer may arrive after the claim's end; then there is nothing to remember.
+        if self.claims.get(&claim.key).is_some_and(|known| known.meta.uid == claim.uid) {
+            self.deallocated.insert(claim.uid.clone(), claim.resource_version);
+        }
     }
 
     /// True while the claim stands exactly as our own deallocation left it.

@@ -1,7 +1,7 @@
 //! The objects of one kind, as the watch and our own requests have shown them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -44,7 +44,9 @@ struct Answer {
 /// The objects of one kind.
 #[derive(Debug)]
 pub struct Store<T> {
-    entries: BTreeMap<ObjectKey, Entry<T>>,
+    /// Hashed, because each event looks its object up here and key comparisons in an ordered map miss the cache.
+    /// What iterates over it sorts.
+    entries: HashMap<ObjectKey, Entry<T>>,
     /// Few at any time: most keys are known from the watch.
     answers: BTreeMap<ObjectKey, Answer>,
     /// Uids that the API server said are gone before the watch did.
@@ -52,7 +54,7 @@ pub struct Store<T> {
     /// Keys that a GET did not find, and when.
     absent: BTreeMap<ObjectKey, Elapsed>,
     /// Uids of objects that were deleted lately, oldest first, and the same as a set.
-    deleted: (VecDeque<Uid>, BTreeSet<Uid>),
+    deleted: (VecDeque<Uid>, HashSet<Uid>),
     list: u32,
     list_began: Elapsed,
     listing: bool,
@@ -61,11 +63,11 @@ pub struct Store<T> {
 impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
-            entries: BTreeMap::new(),
+            entries: HashMap::new(),
             answers: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             absent: BTreeMap::new(),
-            deleted: (VecDeque::new(), BTreeSet::new()),
+            deleted: (VecDeque::new(), HashSet::new()),
             list: 0,
             list_began: Elapsed::ZERO,
             listing: false,
@@ -89,7 +91,9 @@ impl<T: Object> Store<T> {
 
     /// All objects, by key.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.entries.values().map(|e| &*e.object)
+        let mut objects: Vec<&T> = self.entries.values().map(|e| &*e.object).collect();
+        objects.sort_unstable_by_key(|object| &object.meta().key);
+        objects.into_iter()
     }
 
     /// How many objects there are.
@@ -233,12 +237,13 @@ impl<T: Object> Store<T> {
         self.listing = false;
         let (list, began) = (self.list, self.list_began);
         self.tombstones.retain(|_, at| *at >= began);
-        let lacking: Vec<_> = self
+        let mut lacking: Vec<_> = self
             .entries
             .iter()
             .filter(|(key, e)| e.list != list && self.answers.get(key).is_none_or(|a| a.at < began))
             .map(|(key, e)| (key.clone(), e.object.meta().uid.clone()))
             .collect();
+        lacking.sort_unstable();
         lacking.into_iter().filter_map(|(key, uid)| self.take(&key, &uid).map(|o| (key, o))).collect()
     }
 

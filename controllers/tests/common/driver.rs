@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use dra_api::{Claim, ClaimTemplate, Object, ObjectKey, Pod, PodGroup, ResourceVersion, Uid};
+use dra_api::{Claim, ClaimTemplate, Meta, Object, ObjectKey, Pod, PodGroup, ResourceVersion, Uid};
 use dra_controllers::{
     Elapsed,
     plan::{Action, Lookup, NewClaim, Notice, Pass, Precondition, Subject, SubjectKind},
@@ -511,7 +511,9 @@ impl Driver {
                     }
                 })?;
                 if let (Some(version), true) = (version, *deallocate) {
-                    self.view.note_deallocated(claim.uid.clone(), version);
+                    let (key, uid) = (claim.key.clone(), claim.uid.clone());
+                    let after = Meta { key, uid, resource_version: version, deleting: false };
+                    self.view.note_deallocated(&after);
                 }
                 Ok(())
             }

@@ -339,3 +339,19 @@ fn of_two_claims_that_nobody_recorded_the_one_in_use_is_adopted() {
     assert_eq!(w.recorded(Kind::Pod, "o"), map([("e", "b")]));
     assert_eq!(w.claim_names(), ["b", "c"], "what somebody allocated is not ours to delete");
 }
+
+#[test]
+fn a_consumer_with_a_name_that_no_object_can_have_is_released_and_its_name_reaches_no_url() {
+    for name in ["../secrets/s", "a/b", "P", "..", "p?watch=true"] {
+        let mut w = World::default();
+        let p = w.put(pod("p").direct("e", "c").on("node").phase("Running"));
+        w.put(
+            claim("c").allocated().reserved_for(pod_consumer(name, "u")).reserved_for(pod_consumer("p", &p)),
+        );
+        w.put(claim("d").allocated().reserved_for(group_consumer(name, "u")));
+        w.settle();
+        assert_eq!(w.reserved("c"), ["p"], "{name}");
+        assert!(w.reserved("d").is_empty(), "{name}");
+        assert_eq!((w.requests(Verb::GetPod), w.requests(Verb::GetGroup)), (0, 0), "{name}");
+    }
+}

@@ -36,6 +36,9 @@ struct Measure {
     field: &'static str,
 }
 
+/// Where the report stands in its page.
+const SECTION: &str = "## Claim controller";
+
 const MEASURES: [Measure; 8] = [
     Measure { title: "claims made, s", load: "claims", field: "generate_s" },
     Measure { title: "p99 Pod to claim, s", load: "claims", field: "p99_s" },
@@ -124,6 +127,16 @@ fn table(in_tree: &[Round], ours: &[Round]) -> Result<String> {
     Ok(text)
 }
 
+/// The page with this section replaced, or appended when the page has none.
+fn with_section(page: &str, heading: &str, text: &str) -> String {
+    let section = format!("{heading}\n\n{}\n", text.trim_end());
+    let Some((before, old)) = page.split_once(&format!("{heading}\n")) else {
+        return format!("{}\n\n{section}", page.trim_end());
+    };
+    let after = old.find("\n## ").and_then(|at| old.get(at..)).unwrap_or_default();
+    format!("{before}{section}{after}")
+}
+
 /// One line about the machine that was measured on.
 fn machine() -> String {
     let field = |file: &str, name: &str| {
@@ -158,9 +171,10 @@ async fn main() -> Result<()> {
         ours.push(measure(&arguments, &generator, second).await?);
     }
     let text = format!(
-        "# Benchmarks\n\n\
-         `e2e/bench/compare.sh` measures dra-controller-manager against kube-controller-manager {} (claim controller only, \
-         without a limit on its requests) and writes this page. Loads: `claims -n {}`, then `state -n {}`; {} rounds in \
+        "`make bench` (`e2e/bench/compare.sh`) measures dra-controller-manager against kube-controller-manager {} (claim \
+         controller only, without a limit on its requests) and writes this section. Loads, one after the other on the \
+         same manager: `claims -n {}` (Pods that get a claim each, which is allocated, released and deleted again), then \
+         `state -n {}` (Pods and claims that are none of the controller's business are made and held); {} rounds in \
          turns, each on a fresh API server. Less is better.\n\n{}\n{}",
         binaries::KUBERNETES_VERSION,
         arguments.claims,
@@ -171,7 +185,9 @@ async fn main() -> Result<()> {
     );
     print!("{text}");
     if let Some(path) = &arguments.output {
-        std::fs::write(path, &text).with_context(|| format!("writing {}", path.display()))?;
+        let page = std::fs::read_to_string(path).unwrap_or_else(|_| "# Benchmarks\n".to_owned());
+        std::fs::write(path, with_section(&page, SECTION, &text))
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
 }
@@ -191,5 +207,17 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.lines().count(), 3, "{text}");
+    }
+
+    #[test]
+    fn a_report_replaces_its_own_section_only() {
+        let page = "# Benchmarks\n\n## Claim controller\n\nold\n\n## Allocator\n\nkept\n";
+        let once = with_section(page, SECTION, "new\n");
+        assert_eq!(once, "# Benchmarks\n\n## Claim controller\n\nnew\n\n## Allocator\n\nkept\n");
+        assert_eq!(with_section(&once, SECTION, "new\n"), once);
+        assert_eq!(
+            with_section("# Benchmarks\n", SECTION, "x"),
+            "# Benchmarks\n\n## Claim controller\n\nx\n"
+        );
     }
 }
