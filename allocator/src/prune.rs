@@ -28,7 +28,8 @@ pub(crate) fn is_hopeless(state: &mut State<'_>, request: usize, taken: usize, f
     let Some(missing) = state.request(request).map(|request| request.count().saturating_sub(taken)) else {
         return false;
     };
-    let gives_back = |pool: &PoolView<'_>| matches!(&pool.status, Status::Usable { facts, .. } if facts.gives_back);
+    let gives_back =
+        |pool: &PoolView<'_>| matches!(&pool.status, Status::Usable { facts, .. } if facts.gives_back);
     if state.eval.view.pools.iter().any(gives_back) {
         return false;
     }

@@ -42,9 +42,7 @@ impl Oracle {
             .spawn()
             .map_err(|error| format!("start {program}: {error}"))?;
         match (child.stdin.take(), child.stdout.take()) {
-            (Some(requests), Some(answers)) => {
-                Ok(Self { child, requests, answers: BufReader::new(answers) })
-            }
+            (Some(requests), Some(answers)) => Ok(Self { child, requests, answers: BufReader::new(answers) }),
             _ => Err(format!("start {program}: no pipes")),
         }
     }

@@ -32,8 +32,10 @@ fn main() -> ExitCode {
             .map(|seed| println!("{}", generate::request(seed)))
             .map_err(|error| format!("seed {seed}: {error}")),
         Some(("differential", rest)) => differential::run(rest),
-        _ => Err("usage: dra-conformance allocate | cel | [cold] bench … | scale | generate SEED | differential …"
-            .to_owned()),
+        _ => Err(
+            "usage: dra-conformance allocate | cel | [cold] bench … | scale | generate SEED | differential …"
+                .to_owned(),
+        ),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -166,8 +166,10 @@ fn derived(attribute: &Value, of: &str, at: &str, constraints: &[Value], finding
     let parent = of.split('/').next().unwrap_or(of);
     let is_used = constraints.iter().any(|constraint| {
         let requests = items(constraint, "requests");
-        let concerns = requests.is_empty() || requests.iter().any(|request| *request == of || *request == parent);
-        concerns && (text(constraint, "matchAttribute") == name || text(constraint, "distinctAttribute") == name)
+        let concerns =
+            requests.is_empty() || requests.iter().any(|request| *request == of || *request == parent);
+        concerns
+            && (text(constraint, "matchAttribute") == name || text(constraint, "distinctAttribute") == name)
     });
     if !is_used {
         findings.add(
@@ -183,7 +185,8 @@ fn derived(attribute: &Value, of: &str, at: &str, constraints: &[Value], finding
 /// A toleration. One with operator `Exists` and no key tolerates everything; an empty one tolerates taints whose value is
 /// empty, though the documentation says everything.
 fn toleration(toleration: &Value, at: &str, findings: &mut Findings) {
-    let (operator, key, value) = (text(toleration, "operator"), text(toleration, "key"), text(toleration, "value"));
+    let (operator, key, value) =
+        (text(toleration, "operator"), text(toleration, "key"), text(toleration, "value"));
     match operator {
         "Exists" if !value.is_empty() => {
             findings.add(format!("{at}.value"), "is set with operator Exists", "Remove it, or use Equal");
@@ -212,7 +215,11 @@ fn constraint(constraint: &Value, at: &str, known: &BTreeSet<String>, findings: 
     }
     for kind in set {
         if let Err(fault) = names::fully_qualified(text(constraint, kind)) {
-            findings.add(format!("{at}.{kind}"), fault, "Name it DOMAIN/IDENTIFIER, the domain being the driver's");
+            findings.add(
+                format!("{at}.{kind}"),
+                fault,
+                "Name it DOMAIN/IDENTIFIER, the domain being the driver's",
+            );
         }
     }
     references(constraint, at, known, findings);

@@ -74,11 +74,7 @@ pub(super) fn qualified(text: &str) -> Result<(), String> {
 
 /// The name of an attribute with its domain.
 pub(super) fn fully_qualified(text: &str) -> Result<(), String> {
-    if text.contains('/') {
-        qualified(text)
-    } else {
-        Err(format!("{text:?} has no domain"))
-    }
+    if text.contains('/') { qualified(text) } else { Err(format!("{text:?} has no domain")) }
 }
 
 /// What the API server would take instead of a name that it refuses.

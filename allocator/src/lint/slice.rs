@@ -64,7 +64,11 @@ pub(super) fn slice(spec: &Value, findings: &mut Findings) {
         if let Err(fault) = names::label(name) {
             findings.add(format!("{at}.name"), fault, "Rename the device");
         } else if !seen.insert(name) {
-            findings.add(format!("{at}.name"), format!("{name:?} is there twice"), "Rename one of the devices");
+            findings.add(
+                format!("{at}.name"),
+                format!("{name:?} is there twice"),
+                "Rename one of the devices",
+            );
         }
         self::device(device, &at, spec["perDeviceNodeSelection"] == true, findings);
     }
@@ -128,10 +132,18 @@ fn valued(of: &Value, at: &str, findings: &mut Findings) {
             quantity(&of["value"], &format!("{at}.value"), findings);
         }
         Value::String(bare) => {
-            findings.add(at, "is a quantity where an object is needed", format!("Write `{{value: {bare:?}}}`"));
+            findings.add(
+                at,
+                "is a quantity where an object is needed",
+                format!("Write `{{value: {bare:?}}}`"),
+            );
         }
         Value::Number(bare) => {
-            findings.add(at, "is a number where an object is needed", format!("Write `{{value: \"{bare}\"}}`"));
+            findings.add(
+                at,
+                "is a number where an object is needed",
+                format!("Write `{{value: \"{bare}\"}}`"),
+            );
         }
         _ => findings.add(at, "is no object", "Write `{value: QUANTITY}`"),
     }
@@ -153,8 +165,18 @@ fn device(device: &Value, at: &str, own_nodes: bool, findings: &mut Findings) {
         device,
         at,
         &[
-            "name", "attributes", "capacity", "consumesCounters", "nodeName", "nodeSelector", "allNodes", "taints",
-            "bindsToNode", "bindingConditions", "bindingFailureConditions", "allowMultipleAllocations",
+            "name",
+            "attributes",
+            "capacity",
+            "consumesCounters",
+            "nodeName",
+            "nodeSelector",
+            "allNodes",
+            "taints",
+            "bindsToNode",
+            "bindingConditions",
+            "bindingFailureConditions",
+            "allowMultipleAllocations",
             "nodeAllocatableResources",
         ],
     );
@@ -207,7 +229,11 @@ fn attributes(device: &Value, at: &str, findings: &mut Findings) {
         attribute_name(name, &at, findings);
         let set: Vec<&str> = VALUES.into_iter().filter(|kind| has(attribute, kind)).collect();
         if set.len() != 1 {
-            findings.add(&at, format!("has {} values", set.len()), format!("Set one of {}", VALUES.join(", ")));
+            findings.add(
+                &at,
+                format!("has {} values", set.len()),
+                format!("Set one of {}", VALUES.join(", ")),
+            );
         }
         values += 1;
         for kind in set {
@@ -215,7 +241,11 @@ fn attributes(device: &Value, at: &str, findings: &mut Findings) {
             if LISTS.contains(&kind) {
                 values += list.len().saturating_sub(1);
                 if list.is_empty() {
-                    findings.add(format!("{at}.{kind}"), "is empty", "Leave out the attribute, or list values");
+                    findings.add(
+                        format!("{at}.{kind}"),
+                        "is empty",
+                        "Leave out the attribute, or list values",
+                    );
                 }
             }
             let texts = list.iter().chain(Some(&attribute[kind])).filter_map(Value::as_str);
@@ -233,7 +263,11 @@ fn attributes(device: &Value, at: &str, findings: &mut Findings) {
         }
     }
     if values > 48 {
-        findings.add(format!("{at}.attributes"), format!("{values} values are more than 48"), "Publish fewer");
+        findings.add(
+            format!("{at}.attributes"),
+            format!("{values} values are more than 48"),
+            "Publish fewer",
+        );
     }
     let entries = fields(&device["attributes"]).count() + fields(&device["capacity"]).count();
     if entries > 32 {
@@ -368,7 +402,11 @@ fn mapping(mapping: &Value, device: &Value, at: &str, findings: &mut Findings) {
         );
     }
     if by_device == has(mapping, "capacityKey") {
-        findings.add(at, "says not exactly one way to compute the resource", "Set capacityKey or deviceMultiplier");
+        findings.add(
+            at,
+            "says not exactly one way to compute the resource",
+            "Set capacityKey or deviceMultiplier",
+        );
     }
     for multiplier in ["capacityMultiplier", "deviceMultiplier"] {
         let at = format!("{at}.{multiplier}");
@@ -403,7 +441,11 @@ pub(super) fn taint_rule(spec: &Value, findings: &mut Findings) {
     let selector = &spec["deviceSelector"];
     let at = "spec.deviceSelector";
     if !has(spec, "deviceSelector") {
-        findings.add(at, "is missing, so that the rule selects nothing", "Add one; `{}` selects every device");
+        findings.add(
+            at,
+            "is missing, so that the rule selects nothing",
+            "Add one; `{}` selects every device",
+        );
     } else if fields(selector).next().is_none() {
         findings.add(at, "is empty, so that the rule selects every device", "Name a driver, pool or device");
     }
@@ -416,11 +458,7 @@ pub(super) fn taint_rule(spec: &Value, findings: &mut Findings) {
             );
         }
     }
-    findings.unknown_fields(
-        selector,
-        at,
-        &["driver", "pool", "device", "deviceClassName", "selectors"],
-    );
+    findings.unknown_fields(selector, at, &["driver", "pool", "device", "deviceClassName", "selectors"]);
     if has(selector, "driver") {
         driver_name(selector, &format!("{at}.driver"), findings);
     }

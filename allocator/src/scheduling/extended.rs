@@ -166,9 +166,7 @@ fn requests_for(
         }
         let reusable: Vec<&DeviceRequest> =
             lasting.iter().filter(|(at, _)| *at >= position).map(|(_, request)| request).collect();
-        if let Some(request) =
-            request(position, container, resource, class, &reusable, &mut short_mappings)
-        {
+        if let Some(request) = request(position, container, resource, class, &reusable, &mut short_mappings) {
             short_names.insert(request.name.clone());
             if largest.as_ref().is_none_or(|largest| count(largest) < count(&request)) {
                 largest = Some(request);
@@ -288,8 +286,9 @@ mod tests {
 
     #[test]
     fn every_class_has_an_implicit_resource() {
-        let pod =
-            pod(json!({"containers": [container("c", json!({"deviceclass.resource.kubernetes.io/nic.example.com": 1}))]}));
+        let pod = pod(
+            json!({"containers": [container("c", json!({"deviceclass.resource.kubernetes.io/nic.example.com": 1}))]}),
+        );
         let claim = gpus().claim("ns", &pod, &Resources::new()).unwrap().unwrap();
         assert_eq!(asked(&claim), ["container-0-request-0=nic.example.com*1"]);
     }
@@ -305,7 +304,9 @@ mod tests {
 
     #[test]
     fn a_resource_that_nobody_provides_rules_the_node_out() {
-        let pod = pod(json!({"containers": [container("c", json!({"example.com/gpu": 1, "example.com/fpga": 1}))]}));
+        let pod = pod(
+            json!({"containers": [container("c", json!({"example.com/gpu": 1, "example.com/fpga": 1}))]}),
+        );
         let missing = gpus().claim("ns", &pod, &Resources::new());
         assert_eq!(missing, Err(NotProvided("example.com/fpga".to_owned())));
         assert!(gpus().claim("ns", &pod, &allocatable(json!({"example.com/fpga": "1"}))).unwrap().is_some());
@@ -313,7 +314,9 @@ mod tests {
 
     #[test]
     fn pods_without_such_resources_need_no_claim() {
-        for requests in [json!({}), json!({"cpu": "1"}), json!({"example.com/gpu": 0}), json!({"other.com/x": 1})] {
+        for requests in
+            [json!({}), json!({"cpu": "1"}), json!({"example.com/gpu": 0}), json!({"other.com/x": 1})]
+        {
             let pod = pod(json!({"containers": [container("c", requests)]}));
             assert_eq!(gpus().claim("ns", &pod, &Resources::new()), Ok(None));
         }
@@ -322,7 +325,11 @@ mod tests {
     #[test]
     fn the_newest_of_several_classes_serves_a_resource_and_the_others_keep_their_implicit_one() {
         let (old, new) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");
-        let classes = [class("b", Some("x.dev/gpu"), new), class("a", Some("x.dev/gpu"), old), class("c", Some("x.dev/gpu"), new)];
+        let classes = [
+            class("b", Some("x.dev/gpu"), new),
+            class("a", Some("x.dev/gpu"), old),
+            class("c", Some("x.dev/gpu"), new),
+        ];
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let resources = ExtendedResources::new(order.map(|position| &classes[position]));
             assert_eq!(resources.class("x.dev/gpu"), Some("b"));
@@ -376,6 +383,9 @@ mod tests {
             (0..11).map(|n| container(&format!("c{n}"), json!({"example.com/gpu": 1}))).collect();
         let pod = pod(json!({"containers": containers}));
         let claim = gpus().claim("ns", &pod, &Resources::new()).unwrap().unwrap();
-        assert_eq!(asked(&claim)[..3].iter().map(|one| &one[..13]).collect::<Vec<_>>(), ["container-0-r", "container-1-r", "container-10-"]);
+        assert_eq!(
+            asked(&claim)[..3].iter().map(|one| &one[..13]).collect::<Vec<_>>(),
+            ["container-0-r", "container-1-r", "container-10-"]
+        );
     }
 }

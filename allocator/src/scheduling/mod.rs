@@ -8,7 +8,9 @@ mod node_allocatable;
 mod pod;
 mod score;
 
-pub use extended::{EXTENDED_CLAIM, ExtendedClaim, ExtendedResources, IMPLICIT_PREFIX, NotProvided, RequestMapping};
+pub use extended::{
+    EXTENDED_CLAIM, ExtendedClaim, ExtendedResources, IMPLICIT_PREFIX, NotProvided, RequestMapping,
+};
 pub use node_allocatable::{
     AllocatedClaim, ClaimStatus, MappedResource, Misfit, NodeAllocatableError, OverheadResource, check,
     has_mapped_device, statuses,

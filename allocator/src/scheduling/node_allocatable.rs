@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use dra_api::quantity::Quantity;
 use serde::Serialize;
 
-use super::pod::{Container, PodSpec, Resources, add, add_claims, aggregate, demand, is_huge_pages, is_pod_level};
+use super::pod::{
+    Container, PodSpec, Resources, add, add_claims, aggregate, demand, is_huge_pages, is_pod_level,
+};
 use crate::amount;
 use crate::objects::{AllocationResult, Device, DeviceRequestAllocationResult, NodeAllocatableMapping};
 
@@ -77,7 +79,9 @@ pub enum NodeAllocatableError {
         device: String,
     },
     /// The resource follows a capacity, but the allocation does not say how much it took of any.
-    #[error("claim {claim}, device {device}: no consumed capacity, but {resource} follows capacity {capacity}")]
+    #[error(
+        "claim {claim}, device {device}: no consumed capacity, but {resource} follows capacity {capacity}"
+    )]
     NothingConsumed {
         /// The claim.
         claim: String,
@@ -254,7 +258,8 @@ pub fn check(
             let units = if name == "cpu" { quantity.milli_value() } else { quantity.value() };
             units.unwrap_or(i64::MAX)
         };
-        let is_checked = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(&name);
+        let is_checked =
+            matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(&name);
         let wanted = units(&wanted);
         let all = allocatable.get(&name).map_or(0, units);
         let taken = requested.get(&name).map_or(0, units);
@@ -353,7 +358,11 @@ mod tests {
         ]}))
     }
 
-    fn status(pod: &PodSpec, device: &Device, allocation: &AllocationResult) -> Result<Vec<ClaimStatus>, NodeAllocatableError> {
+    fn status(
+        pod: &PodSpec,
+        device: &Device,
+        allocation: &AllocationResult,
+    ) -> Result<Vec<ClaimStatus>, NodeAllocatableError> {
         statuses(pod, &[AllocatedClaim { name: "claim", entry: "entry", allocation }], |_| Some(device))
     }
 
@@ -363,7 +372,9 @@ mod tests {
 
     #[test]
     fn a_capacity_that_is_taken_counts_as_the_nodes_resource() {
-        let cpus = device(json!({"cpu": {"mapping": {"capacityKey": "cpu.example.com/cpu", "capacityMultiplier": 1}}}));
+        let cpus = device(
+            json!({"cpu": {"mapping": {"capacityKey": "cpu.example.com/cpu", "capacityMultiplier": 1}}}),
+        );
         let ten = allocation(&[json!({"cpu.example.com/cpu": "10"})]);
         let found = status(&two_containers(), &cpus, &ten).unwrap();
         assert_eq!(
@@ -389,9 +400,11 @@ mod tests {
     #[test]
     fn overheads_are_charged_for_the_pod_and_for_each_container_that_uses_the_claim() {
         let xpu = device(json!({"memory": {"overhead": {"perPod": "8Gi", "perContainer": "1Gi"}}}));
-        let both = pod(json!({"initContainers": [{"name": "i", "resources": {"claims": [{"name": "entry"}]}}], "containers": [
-            {"name": "c", "resources": {"requests": {"memory": "1Gi"}, "claims": [{"name": "entry"}]}},
-        ]}));
+        let both = pod(
+            json!({"initContainers": [{"name": "i", "resources": {"claims": [{"name": "entry"}]}}], "containers": [
+                {"name": "c", "resources": {"requests": {"memory": "1Gi"}, "claims": [{"name": "entry"}]}},
+            ]}),
+        );
         let found = status(&both, &xpu, &allocation(&[json!({})])).unwrap();
         assert_eq!(found[0].containers, ["i", "c"]);
         assert_eq!(demand(&both, &found)["memory"], Quantity::parse("11Gi").unwrap());
@@ -415,7 +428,10 @@ mod tests {
     fn an_allocation_that_does_not_say_what_it_takes_is_an_error() {
         let cpus = device(json!({"cpu": {"mapping": {"capacityKey": "c", "capacityMultiplier": 1}}}));
         let error = status(&two_containers(), &cpus, &allocation(&[json!({})])).unwrap_err();
-        assert_eq!(error.to_string(), "claim claim, device d: no consumed capacity, but cpu follows capacity c");
+        assert_eq!(
+            error.to_string(),
+            "claim claim, device d: no consumed capacity, but cpu follows capacity c"
+        );
         let huge = device(json!({"cpu": {"mapping": {"capacityKey": "c", "capacityMultiplier": "1e30"}}}));
         let error = status(&two_containers(), &huge, &allocation(&[json!({"c": "1e30"})])).unwrap_err();
         assert!(matches!(error, NodeAllocatableError::TooLarge { .. }));
@@ -426,7 +442,12 @@ mod tests {
         let cpus = device(json!({"cpu": {"mapping": {"deviceMultiplier": 10}}}));
         let found = status(&two_containers(), &cpus, &allocation(&[json!({})])).unwrap();
         let on = |all: &str, taken: &str| {
-            check(&two_containers(), &found, &resources(json!({"cpu": all})), &resources(json!({"cpu": taken})))
+            check(
+                &two_containers(),
+                &found,
+                &resources(json!({"cpu": all})),
+                &resources(json!({"cpu": taken})),
+            )
         };
         assert_eq!(on("12", "500m"), Ok(()));
         let short = |unresolvable| Err(Misfit { reasons: vec!["Insufficient cpu".to_owned()], unresolvable });
@@ -436,15 +457,24 @@ mod tests {
 
     #[test]
     fn huge_pages_and_several_shortages_are_named() {
-        let device = device(json!({"memory": {"overhead": {"perPod": "8Gi"}}, "hugepages-2Mi": {"overhead": {"perPod": "4Mi"}}}));
+        let device = device(
+            json!({"memory": {"overhead": {"perPod": "8Gi"}}, "hugepages-2Mi": {"overhead": {"perPod": "4Mi"}}}),
+        );
         let found = status(&two_containers(), &device, &allocation(&[json!({})])).unwrap();
-        let misfit = check(&two_containers(), &found, &resources(json!({"cpu": 64, "memory": "1Gi"})), &Resources::new());
+        let misfit = check(
+            &two_containers(),
+            &found,
+            &resources(json!({"cpu": 64, "memory": "1Gi"})),
+            &Resources::new(),
+        );
         assert_eq!(misfit.unwrap_err().reasons, ["Insufficient hugepages-2Mi", "Insufficient memory"]);
     }
 
     #[test]
     fn what_is_asked_for_the_pod_must_cover_containers_and_claims() {
-        let device = device(json!({"cpu": {"mapping": {"deviceMultiplier": 2}}, "memory": {"overhead": {"perPod": "1Gi"}}}));
+        let device = device(
+            json!({"cpu": {"mapping": {"deviceMultiplier": 2}}, "memory": {"overhead": {"perPod": "1Gi"}}}),
+        );
         let node = resources(json!({"cpu": 64, "memory": "64Gi"}));
         let with = |whole: Value| {
             let mut pod = two_containers();

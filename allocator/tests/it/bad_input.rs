@@ -128,9 +128,12 @@ fn counts(inventory: &Inventory) -> Vec<Option<i32>> {
 fn of_ten_thousand_devices_each_counts_once() {
     let mut inventory = with_devices(plain_devices(10_000));
     // Two claims have the same device, one has a device that is gone, one has one of a pool that never was.
-    for (claim, pool, device) in
-        [("a", "pool", "device-7"), ("b", "pool", "device-7"), ("c", "pool", "gone"), ("d", "nowhere", "device-1")]
-    {
+    for (claim, pool, device) in [
+        ("a", "pool", "device-7"),
+        ("b", "pool", "device-7"),
+        ("c", "pool", "gone"),
+        ("d", "nowhere", "device-1"),
+    ] {
         inventory.apply_allocation(claim, &allocation(&[(pool, device, json!({}))]));
     }
     // As upstream counts, a device that is gone is allocated but not among the total.
@@ -150,14 +153,20 @@ fn all_of_ten_thousand_devices_are_more_than_a_claim_can_have() {
 fn counters_below_zero_leave_nothing_and_consumption_below_zero_gives_nothing_away() {
     let pool = json!({"name": "pool", "generation": 1, "resourceSliceCount": 2});
     let with = |published: &str, first: &str, second: &str| {
-        let device = |name: &str, value: &str| {
-            json!({"name": name, "consumesCounters": [{"counterSet": "set", "counters": {"slots": {"value": value}}}]})
-        };
+        let device = |name: &str, value: &str| json!({"name": name, "consumesCounters": [{"counterSet": "set", "counters": {"slots": {"value": value}}}]});
         inventory(&[
-            slice("counters", "pool", json!({
-                "pool": pool, "sharedCounters": [{"name": "set", "counters": {"slots": {"value": published}}}],
-            })),
-            slice("devices", "pool", json!({"pool": pool, "devices": [device("d0", first), device("d1", second)]})),
+            slice(
+                "counters",
+                "pool",
+                json!({
+                    "pool": pool, "sharedCounters": [{"name": "set", "counters": {"slots": {"value": published}}}],
+                }),
+            ),
+            slice(
+                "devices",
+                "pool",
+                json!({"pool": pool, "devices": [device("d0", first), device("d1", second)]}),
+            ),
         ])
     };
     assert_eq!(devices(&ask(&with("-1", "1", "1"), &[any(1)])), None);
@@ -165,7 +174,8 @@ fn counters_below_zero_leave_nothing_and_consumption_below_zero_gives_nothing_aw
     // As in Go, what is consumed is added up, whatever its sign.
     assert_eq!(devices(&ask(&with("1", "-1", "2"), &[any(2)])).map(|found| found.len()), Some(2));
     // The second device fits only once the other has given back what the first request could not have.
-    let one_by_one = claim(json!([{"name": "r0", "exactly": exactly(1)}, {"name": "r1", "exactly": exactly(1)}]));
+    let one_by_one =
+        claim(json!([{"name": "r0", "exactly": exactly(1)}, {"name": "r1", "exactly": exactly(1)}]));
     let given = devices(&ask(&with("1", "2", "-1"), &[one_by_one]));
     assert_eq!(given, Some(vec!["d1".to_owned(), "d0".to_owned()]));
     assert_eq!(devices(&ask(&with("9223372036854775807", "9223372036854775807", "1"), &[any(2)])), None);
@@ -188,7 +198,10 @@ fn capacity_requests_beyond_64_bits_never_wrap_to_a_fit() {
         "name": "d", "allowMultipleAllocations": true,
         "capacity": {"memory": {"value": "8", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}}},
     }]);
-    for amount in ["9223372036854775808", "18446744073709551617", "1e24", "-1"] {
+    // As in Go, less than the minimum is the minimum, even less than nothing.
+    let negative = ask_for(shareable.clone(), json!({"capacity": {"requests": {"memory": "-1"}}}));
+    assert_eq!(devices(&negative), Some(vec!["d".to_owned()]));
+    for amount in ["9223372036854775808", "18446744073709551617", "1e24"] {
         let outcome = ask_for(shareable.clone(), json!({"capacity": {"requests": {"memory": amount}}}));
         assert!(
             matches!(outcome.answer, Ok(Answer::DoesNotFit) | Err(AllocateError::Capacity(_))),

@@ -125,9 +125,15 @@ fn faults_of_slices_are_named() {
         (json!({"name": "d", "attributes": {"s": {"string": "x".repeat(65)}}}), "is longer than 64 bytes"),
         (json!({"name": "d", "attributes": {"s": {"ints": vec![0; 49]}}}), "49 values are more than 48"),
         (json!({"name": "d", "capacity": {"m": {"value": "1GiB"}}}), "capacity[m].value: \"1GiB\""),
-        (json!({"name": "d", "capacity": {"m": {"value": "1", "requestPolicy": {}}}}), "is for devices that can be shared"),
+        (
+            json!({"name": "d", "capacity": {"m": {"value": "1", "requestPolicy": {}}}}),
+            "is for devices that can be shared",
+        ),
         (json!({"name": "d", "nodeName": "n"}), "devices[0]: says which nodes reach it"),
-        (json!({"name": "d", "taints": [{"key": "k", "effect": "PreferNoSchedule"}]}), "\"PreferNoSchedule\" is no effect"),
+        (
+            json!({"name": "d", "taints": [{"key": "k", "effect": "PreferNoSchedule"}]}),
+            "\"PreferNoSchedule\" is no effect",
+        ),
         (json!({"name": "d", "bindingConditions": ["a"]}), "has only one of bindingConditions"),
         (
             json!({"name": "d", "consumesCounters": [{"counterSet": "s", "counters": {}}]}),
@@ -141,7 +147,10 @@ fn faults_of_slices_are_named() {
             json!({"name": "d", "nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "c", "capacityMultiplier": 0}}}}),
             "the device has no capacity \"c\"",
         ),
-        (json!({"name": "d", "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "-1"}}}}), "is negative"),
+        (
+            json!({"name": "d", "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "-1"}}}}),
+            "is negative",
+        ),
     ] {
         let found = one(device);
         assert!(found.contains(fault), "{fault} in\n{found}");
@@ -172,7 +181,10 @@ fn faults_of_claims_are_named() {
     };
     assert_eq!(claim(asking("count", json!(2))), [""; 0]);
     for (devices, fault) in [
-        (json!({"requests": [{"name": "r", "deviceClassName": "a"}]}), "has both or neither of exactly and firstAvailable"),
+        (
+            json!({"requests": [{"name": "r", "deviceClassName": "a"}]}),
+            "has both or neither of exactly and firstAvailable",
+        ),
         (asking("count", json!(-1)), "-1 is no count"),
         (asking("count", json!(33)), "33 devices are more than the 32"),
         (asking("allocationMode", json!("Some")), "\"Some\" is no mode"),
@@ -234,8 +246,12 @@ fn anything_can_be_linted() {
     ] {
         assert_eq!(lint(&object), []);
     }
-    for kind in ["ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule", "ResourcePoolStatusRequest"] {
-        for spec in [json!(null), json!("x"), json!({"devices": 1, "pool": [], "taint": true, "selectors": [[]]})] {
+    for kind in
+        ["ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule", "ResourcePoolStatusRequest"]
+    {
+        for spec in
+            [json!(null), json!("x"), json!({"devices": 1, "pool": [], "taint": true, "selectors": [[]]})]
+        {
             let _ = lint(&json!({"apiVersion": "resource.k8s.io/v1", "kind": kind, "spec": spec}));
         }
     }
