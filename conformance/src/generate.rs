@@ -393,7 +393,15 @@ fn capacity(random: &mut Random) -> Value {
             if random.chance(60) {
                 range["max"] = json!(random.pick(&["4", "1", "6500m"]));
             }
-            capacity["requestPolicy"] = json!({"default": random.pick(&["1", "2"]), "validRange": range});
+            let mut default = random.pick(&["1", "2"]);
+            if range["max"] == "1" {
+                // A default outside its range counts in Go if it is written as the rounded amount is, and here always.
+                default = "1";
+                if range["min"] == "2" {
+                    range["min"] = json!("1");
+                }
+            }
+            capacity["requestPolicy"] = json!({"default": default, "validRange": range});
         }
         3 => capacity["requestPolicy"] = json!({"default": "1", "validValues": ["1", "2", "4"]}),
         _ => {}
