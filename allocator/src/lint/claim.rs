@@ -20,7 +20,7 @@ pub(super) fn claim(devices: &Value, at: &str, findings: &mut Findings) {
         let name = text(request, "name");
         named(name, &at, &mut known, findings);
         let alternatives = items(request, "firstAvailable");
-        if has(request, "exactly") == !alternatives.is_empty() {
+        if has(request, "exactly") != alternatives.is_empty() {
             let v1beta1 = if has(request, "deviceClassName") {
                 "Put deviceClassName and what belongs to it under `exactly`, as v1 needs it"
             } else {

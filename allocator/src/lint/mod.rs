@@ -51,7 +51,8 @@ pub fn lint(object: &Value) -> Vec<Finding> {
         "ResourceSlice" => slice::slice(spec, &mut findings),
         "ResourceClaim" => claim::claim(&spec["devices"], "spec.devices", &mut findings),
         "ResourceClaimTemplate" => {
-            claim::claim(&spec["spec"]["devices"], "spec.spec.devices", &mut findings);
+            let spec = &spec["spec"];
+            claim::claim(&spec["devices"], "spec.spec.devices", &mut findings);
         }
         "DeviceClass" => claim::class(spec, &mut findings),
         "DeviceTaintRule" => slice::taint_rule(spec, &mut findings),

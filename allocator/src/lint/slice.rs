@@ -16,10 +16,11 @@ const LISTS: [&str; 4] = ["ints", "bools", "strings", "versions"];
 /// A slice's spec (`validateResourceSliceSpec`).
 pub(super) fn slice(spec: &Value, findings: &mut Findings) {
     driver_name(spec, "spec.driver", findings);
-    if let Err(fault) = names::pool(text(&spec["pool"], "name")) {
+    let pool = &spec["pool"];
+    if let Err(fault) = names::pool(text(pool, "name")) {
         findings.add("spec.pool.name", fault, "Use DNS subdomains, separated by '/'");
     }
-    if !matches!(spec["pool"]["resourceSliceCount"].as_i64(), Some(1..)) {
+    if !matches!(pool["resourceSliceCount"].as_i64(), Some(1..)) {
         findings.add(
             "spec.pool.resourceSliceCount",
             "is not greater than zero",

@@ -228,6 +228,7 @@ fn request(
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "JSON is written at the place of use")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

@@ -330,6 +330,7 @@ fn own_share(statuses: &[ClaimStatus], container: &str) -> Resources {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "JSON is written at the place of use")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
