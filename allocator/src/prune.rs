@@ -8,7 +8,8 @@
 //! - nothing on the way to that failure can end the allocation, nor run into the limit of devices per claim.
 //!
 //! Usable is what the state accepts now. Going deeper only takes devices, counters, capacity and choices of constraints
-//! away, so what is rejected now stays rejected.
+//! away, so what is rejected now stays rejected. (Only a device that draws a negative amount of a counter gives something
+//! back; where there is one, every branch is gone through.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use crate::amount::Nanos;
 use crate::constraint::{Constraint, Form, Number, Rule, Set};
 use crate::plan::Request;
 use crate::state::State;
-use crate::view::{Location, Status};
+use crate::view::{Location, PoolView, Status};
 
 const START: Location = Location { pool: 0, target: 0, device: 0 };
 
@@ -27,6 +28,11 @@ pub(crate) fn is_hopeless(state: &mut State<'_>, request: usize, taken: usize, f
     let Some(missing) = state.request(request).map(|request| request.count().saturating_sub(taken)) else {
         return false;
     };
+    let gives_back =
+        |pool: &PoolView<'_>| matches!(&pool.status, Status::Usable { facts, .. } if facts.gives_back);
+    if state.eval.view.pools.iter().any(gives_back) {
+        return false;
+    }
     let bounded = has_bounds(state, request);
     let Some(usable) = usable(state, request, from, (!bounded).then_some(missing)) else { return false };
     if most(state, request, &usable) < missing {

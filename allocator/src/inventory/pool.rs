@@ -243,6 +243,8 @@ pub(crate) struct Facts {
     by_name: BTreeMap<Arc<str>, SetPosition>,
     /// Compatibility groups, with their numbers.
     pub(crate) groups: BTreeMap<Arc<str>, u32>,
+    /// Some device draws a negative amount: with it, others fit that did not fit before.
+    pub(crate) gives_back: bool,
     /// By slice and consumption list, each once it has been asked for.
     draws: Vec<Box<[OnceLock<Draw>]>>,
 }
@@ -314,13 +316,17 @@ impl Facts {
                 }
             }
             let mut declared = self.counters_of(set);
-            for (name, _) in consumed.counters() {
+            let mut gives_back = false;
+            for (name, amount) in consumed.counters() {
                 // Both are sorted by name, so they are gone through side by side.
                 if declared.find(|(_, declared)| *declared.name == *name).is_none() {
                     let set = consumed.set();
                     return Err(format!("counter {name} not found in counter set {set}").into());
                 }
+                gives_back |= amount::nanos(amount).is_some_and(|amount| amount < 0);
             }
+            drop(declared);
+            self.gives_back |= gives_back;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ mod explaining_clusters;
 mod fitting;
 mod hopeless;
 mod limits;
+mod linting;
 mod one_node;
 mod pool_reports;
 mod pool_statuses;
