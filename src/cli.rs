@@ -4,7 +4,11 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dra_controllers::resourceclaim::{Gate, Gates};
+use dra_controllers::{
+    devicetainteviction::DeviceTaintEviction,
+    plan::EvictionMode,
+    resourceclaim::{Gate, Gates},
+};
 
 /// Kubernetes controllers for Dynamic Resource Allocation.
 #[derive(Debug, Parser)]
@@ -27,8 +31,8 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Controllers to run: '*' for all, NAME to switch one on, -NAME to switch one off. Known: resourceclaim
-    /// (alias resourceclaim-controller).
+    /// Controllers to run: '*' for all, NAME to switch one on, -NAME to switch one off. Known: resourceclaim,
+    /// device-taint-eviction; the in-tree names (with -controller) are aliases.
     #[arg(long, value_name = "LIST", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) controllers: Vec<String>,
 
@@ -48,6 +52,29 @@ pub(crate) struct RunOptions {
     /// Claims, Pods and PodGroups that are worked on at once.
     #[arg(long, value_name = "N", default_value_t = 50, allow_negative_numbers = true)]
     pub(crate) concurrent_resourceclaim_syncs: i32,
+
+    /// Pods that are evicted at once because of taints.
+    #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true)]
+    pub(crate) concurrent_device_taint_eviction_syncs: i32,
+
+    /// Pods that are evicted per second because of taints, over the whole cluster; 0 for no limit. Pods of the lowest
+    /// priority go first.
+    #[arg(long, value_name = "QPS", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) eviction_qps: f64,
+
+    /// How Pods are evicted: delete as kube-controller-manager does, or evict, which respects `PodDisruptionBudgets`.
+    #[arg(long, value_enum, default_value_t = Mode::Delete)]
+    pub(crate) eviction_mode: Mode,
+
+    /// Only tolerations with effect `NoExecute` protect from eviction, as in kube-controller-manager; otherwise an empty
+    /// effect stands for every effect, as documented.
+    #[arg(long)]
+    pub(crate) strict_toleration_effects: bool,
+
+    /// `NoExecute` rules with `deviceSelector: {}` evict all Pods with devices without further confirmation, as in
+    /// kube-controller-manager.
+    #[arg(long)]
+    pub(crate) allow_unconfirmed_all_devices_rules: bool,
 
     /// API requests per second in the long run; 0 for no limit of our own: the API server's priority and fairness
     /// rules.
@@ -75,10 +102,18 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// DELETE.
+    Delete,
+    /// The eviction subresource.
+    Evict,
+}
+
 /// The controllers there are, with the in-tree names as aliases.
 const CONTROLLERS: [(&str, &[&str], Available); 3] = [
     ("resourceclaim", &["resourceclaim-controller", "resource-claim-controller"], Available::Yes),
-    ("device-taint-eviction", &["device-taint-eviction-controller"], Available::NotYet),
+    ("device-taint-eviction", &["device-taint-eviction-controller"], Available::Yes),
     ("resource-pool-status-request", &["resourcepoolstatusrequest-controller"], Available::NotYet),
 ];
 
@@ -95,6 +130,17 @@ pub(crate) struct Settings {
     pub(crate) gates: Gates,
     pub(crate) workers: usize,
     pub(crate) limit: Option<(f64, u32)>,
+    pub(crate) eviction: Option<EvictionSettings>,
+}
+
+/// What the taint eviction controller is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EvictionSettings {
+    pub(crate) planner: DeviceTaintEviction,
+    pub(crate) workers: usize,
+    pub(crate) qps: Option<f64>,
+    /// `DeviceTaintRules` count, not only the taints of slices.
+    pub(crate) rules: bool,
 }
 
 impl RunOptions {
@@ -114,12 +160,42 @@ impl RunOptions {
         if !qps.is_finite() || qps < 0.0 {
             bail!("--kube-api-qps must be 0 (no limit) or more, got {qps}");
         }
+        let gates = gates(&self.feature_gates)?;
         Ok(Settings {
             resourceclaim: enabled(&self.controllers, "resourceclaim")?,
-            gates: gates(&self.feature_gates)?,
+            gates: gates.claims,
             workers,
             limit: (qps > 0.0).then_some((qps, self.kube_api_burst)),
+            eviction: self.eviction(&gates)?,
         })
+    }
+
+    fn eviction(&self, gates: &AllGates) -> Result<Option<EvictionSettings>> {
+        let syncs = self.concurrent_device_taint_eviction_syncs;
+        let Some(workers) = usize::try_from(syncs).ok().filter(|n| *n > 0) else {
+            bail!("concurrent-device-taint-eviction-syncs must be greater than zero, got {syncs}");
+        };
+        let qps = self.eviction_qps;
+        if !qps.is_finite() || qps < 0.0 {
+            bail!("--eviction-qps must be 0 (no limit) or more, got {qps}");
+        }
+        let on = enabled(&self.controllers, "device-taint-eviction")? && gates.taints;
+        Ok(on.then(|| EvictionSettings {
+            planner: DeviceTaintEviction {
+                mode: match self.eviction_mode {
+                    Mode::Delete => EvictionMode::Delete,
+                    Mode::Evict => EvictionMode::Evict,
+                },
+                strict_effects: self.strict_toleration_effects,
+                allow_everything: self.allow_unconfirmed_all_devices_rules,
+                // Where PodGroups have no claims, none is reserved for them.
+                workload_claims: gates.claims.generic_workload != Gate::Off
+                    && gates.claims.workload_resource_claims != Gate::Off,
+            },
+            workers,
+            qps: (qps > 0.0).then_some(qps),
+            rules: gates.rules,
+        }))
     }
 }
 
@@ -157,13 +233,11 @@ fn enabled(list: &[String], controller: &str) -> Result<bool> {
 
 /// Gates that other DRA components know too and that change nothing here: whoever passes the same
 /// `--feature-gates` to all components must not be refused.
-const WITHOUT_EFFECT: [&str; 15] = [
+const WITHOUT_EFFECT: [&str; 13] = [
     "DRAConsumableCapacity",
     "DRADerivedAttributes",
     "DRADeviceBindingConditions",
     "DRADeviceCompatibilityGroups",
-    "DRADeviceTaintRules",
-    "DRADeviceTaints",
     "DRAExtendedResource",
     "DRAListTypeAttributes",
     "DRANodeAllocatableResources",
@@ -175,8 +249,18 @@ const WITHOUT_EFFECT: [&str; 15] = [
     "DRAResourcePoolStatus",
 ];
 
-fn gates(list: &[String]) -> Result<Gates> {
+/// The feature gates of all controllers.
+struct AllGates {
+    claims: Gates,
+    /// `DRADeviceTaints`.
+    taints: bool,
+    /// `DRADeviceTaintRules`.
+    rules: bool,
+}
+
+fn gates(list: &[String]) -> Result<AllGates> {
     let mut gates = Gates::default();
+    let (mut taints, mut rules) = (true, true);
     for item in list.iter().filter(|i| !i.is_empty()) {
         let Some((name, value)) = item.split_once('=') else {
             bail!("--feature-gates: \"{item}\" is not of the form NAME=true or NAME=false");
@@ -192,6 +276,8 @@ fn gates(list: &[String]) -> Result<Gates> {
             "DRAWorkloadResourceClaims" => gates.workload_resource_claims = gate,
             "DRAAdminAccess" => gates.admin_access = on,
             "DRAPrioritizedList" => gates.prioritized_list = on,
+            "DRADeviceTaints" => taints = on,
+            "DRADeviceTaintRules" => rules = on,
             "DynamicResourceAllocation" if on => {}
             "DynamicResourceAllocation" => {
                 bail!(
@@ -200,15 +286,15 @@ fn gates(list: &[String]) -> Result<Gates> {
             }
             name if WITHOUT_EFFECT.contains(&name) => {}
             name => bail!(
-                "--feature-gates: \"{name}\" is unknown; GenericWorkload, DRAWorkloadResourceClaims, DRAAdminAccess \
-                 and DRAPrioritizedList have an effect"
+                "--feature-gates: \"{name}\" is unknown; GenericWorkload, DRAWorkloadResourceClaims, DRAAdminAccess, \
+                 DRAPrioritizedList, DRADeviceTaints and DRADeviceTaintRules have an effect"
             ),
         }
     }
     if gates.workload_resource_claims == Gate::On && gates.generic_workload == Gate::Off {
         bail!("--feature-gates: DRAWorkloadResourceClaims=true needs GenericWorkload=true");
     }
-    Ok(gates)
+    Ok(AllGates { claims: gates, taints, rules })
 }
 
 #[cfg(test)]
@@ -269,10 +355,43 @@ mod tests {
     }
 
     #[test]
+    fn taint_eviction_is_on_by_default_as_in_tree_and_follows_its_gates() {
+        let eviction = |args: &[&str]| options(args).settings().unwrap().eviction;
+        let default = eviction(&[]).unwrap();
+        assert_eq!((default.workers, default.qps, default.rules), (8, None, true));
+        assert_eq!(default.planner.mode, EvictionMode::Delete);
+        assert!(!default.planner.strict_effects && !default.planner.allow_everything);
+        assert!(eviction(&["--controllers=resourceclaim"]).is_none());
+        assert!(eviction(&["--controllers=*,-device-taint-eviction-controller"]).is_none());
+        assert!(eviction(&["--feature-gates=DRADeviceTaints=false"]).is_none());
+        assert!(!eviction(&["--feature-gates=DRADeviceTaintRules=false"]).unwrap().rules);
+        let strict = eviction(&[
+            "--controllers=device-taint-eviction",
+            "--concurrent-device-taint-eviction-syncs=50",
+            "--eviction-mode=evict",
+            "--eviction-qps=2.5",
+            "--strict-toleration-effects",
+            "--allow-unconfirmed-all-devices-rules",
+        ])
+        .unwrap();
+        assert_eq!((strict.workers, strict.qps, strict.planner.mode), (50, Some(2.5), EvictionMode::Evict));
+        assert!(strict.planner.strict_effects && strict.planner.allow_everything);
+    }
+
+    #[test]
     fn bad_flags_are_refused_with_a_way_out() {
         assert!(error(&["--controllers="]).contains("'*' stands for all"));
         assert!(error(&["--controllers=nope"]).contains("known are resourceclaim,"));
-        assert!(error(&["--controllers=device-taint-eviction"]).contains("not in this build yet"));
+        assert!(error(&["--controllers=resource-pool-status-request"]).contains("not in this build yet"));
+        assert_eq!(
+            error(&["--concurrent-device-taint-eviction-syncs=0"]),
+            "concurrent-device-taint-eviction-syncs must be greater than zero, got 0"
+        );
+        assert_eq!(
+            error(&["--concurrent-device-taint-eviction-syncs=-5"]),
+            "concurrent-device-taint-eviction-syncs must be greater than zero, got -5"
+        );
+        assert!(error(&["--eviction-qps=-1"]).contains("0 (no limit)"));
         assert!(error(&["--leader-elect"]).contains("--leader-elect=false"));
         assert!(error(&["--leader-elect=true"]).contains("one replica"));
         assert_eq!(

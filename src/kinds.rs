@@ -6,7 +6,7 @@ use std::{
 };
 
 use dra_act::Shared;
-use dra_api::Object;
+use dra_api::{Kind, Object};
 use dra_controllers::view::{Source, Tracked};
 use dra_runtime::{
     Chance,
@@ -151,8 +151,9 @@ impl WatchMetrics {
     }
 }
 
-/// Follows one kind for ever. `on_synced` is called after each complete list.
-pub(crate) async fn follow<T: Tracked>(
+/// Follows one kind for ever, which the API server is known to serve: reads it as `W` and keeps it as `T`.
+/// `on_synced` is called after each complete list.
+pub(crate) async fn follow<W: Object + Into<T>, T: Tracked>(
     client: Client,
     shared: Arc<Shared>,
     status: Arc<KindStatus>,
@@ -161,7 +162,6 @@ pub(crate) async fn follow<T: Tracked>(
     pace: Pace,
     on_synced: impl Fn(),
 ) {
-    wait_until_served::<T>(&client, &status).await;
     status.set(State::Listing { error: None });
     let resource = [T::KIND.plural];
     let events = metrics.events.with_label_values(&resource);
@@ -169,7 +169,7 @@ pub(crate) async fn follow<T: Tracked>(
     let unreadable = metrics.unreadable.with_label_values(&resource);
     let synced = metrics.synced.with_label_values(&resource);
     let mut listing = true;
-    watch::<T>(client, &chance, &pace, |event| match event {
+    watch::<W>(client, &chance, &pace, |event| match event {
         Event::ListBegins { asked } => {
             listing = true;
             shared.update(|view, now| {
@@ -179,7 +179,7 @@ pub(crate) async fn follow<T: Tracked>(
         }
         Event::Applied(object) => {
             events.inc();
-            shared.update(|view, now| view.observe(object, Source::Watch, now));
+            shared.update(|view, now| view.observe::<T>(object.into(), Source::Watch, now));
             if !listing {
                 status.resumed(&synced);
             }
@@ -222,15 +222,25 @@ pub(crate) async fn follow<T: Tracked>(
     .await;
 }
 
-async fn wait_until_served<T: Object>(client: &Client, status: &KindStatus) {
+/// Waits until the API server serves one of the versions of a kind, the best one first; returns which.
+pub(crate) async fn wait_until_served(client: &Client, status: &KindStatus, versions: &[Kind]) -> usize {
+    let kind = versions.first().map_or("", |kind| kind.kind);
     loop {
-        let pause = match is_served(client, &T::KIND).await {
-            Ok(true) => return,
-            Ok(false) => {
+        let mut served = Ok(None);
+        for (version, kind) in versions.iter().enumerate() {
+            served = is_served(client, kind).await.map(|is| is.then_some(version));
+            if !matches!(served, Ok(None)) {
+                break;
+            }
+        }
+        let pause = match served {
+            Ok(Some(version)) => return version,
+            Ok(None) => {
                 if status.state() != State::NotServed {
+                    let tried: Vec<String> = versions.iter().map(Kind::api_version).collect();
                     tracing::warn!(
-                        kind = T::KIND.kind,
-                        api_version = T::KIND.api_version(),
+                        kind,
+                        api_versions = tried.join(", "),
                         "the API server does not serve this API; going on without it until it does"
                     );
                     status.set(State::NotServed);
@@ -240,7 +250,7 @@ async fn wait_until_served<T: Object>(client: &Client, status: &KindStatus) {
             Err(error) => {
                 let error = error.to_string();
                 if status.state() != (State::Asking { error: Some(error.clone()) }) {
-                    tracing::warn!(kind = T::KIND.kind, %error, "the API server does not answer yet");
+                    tracing::warn!(kind, %error, "the API server does not answer yet");
                     status.set(State::Asking { error: Some(error) });
                 }
                 RETRY

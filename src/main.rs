@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod discovery;
+mod eviction;
 mod kinds;
 mod manager;
 mod server;

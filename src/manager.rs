@@ -3,12 +3,19 @@
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use dra_act::{Executor, Metrics, Shared};
-use dra_api::{Claim, ClaimTemplate, Pod, PodGroup, names};
-use dra_controllers::resourceclaim::{Key, ResourceClaims};
+use dra_act::{EvictionMetrics, Executor, Metrics, Shared};
+use dra_allocator::Features;
+use dra_api::{
+    Claim, ClaimTemplate, DeviceTaintRule, Object, Pod, PodGroup, names,
+    taint::{RuleV1alpha3, RuleV1beta2, RuleVersion},
+};
+use dra_controllers::{
+    resourceclaim::{Key, ResourceClaims},
+    view::{ResourceSlice, Tracked},
+};
 use dra_runtime::{
     Chance, Clock, events,
-    queue::{Queue, QueueMetrics},
+    queue::{Queue, QueuesMetrics},
     watch::Pace,
 };
 use futures::FutureExt;
@@ -18,7 +25,8 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     cli::Settings,
-    kinds::{KindStatus, WatchMetrics, follow},
+    eviction::EvictionController,
+    kinds::{KindStatus, WatchMetrics, follow, wait_until_served},
     server::{self, Reporter},
 };
 
@@ -46,36 +54,38 @@ pub(crate) async fn run(
         .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
         .context("cannot register process metrics")?;
     let controller = ResourceClaims { gates: settings.gates };
-    let queue_metrics = QueueMetrics::new(&registry, names::CLAIM_EVENT_COMPONENT)?;
-    let queue = Arc::new(Queue::new(queue_metrics, Arc::clone(&chance)));
-    let shared = Arc::new(Shared::new(clock, {
-        let queue = Arc::clone(&queue);
-        Box::new(move |view, change| {
-            for key in controller.affected(view, change) {
-                queue.add(key);
-            }
-        })
-    }));
+    let queues = QueuesMetrics::new(&registry)?;
+    let queue = Arc::new(Queue::new(queues.queue(names::CLAIM_EVENT_COMPONENT), Arc::clone(&chance)));
+    let evicting = settings.eviction.as_ref();
+    let eviction = evicting
+        .map(|settings| EvictionController::new(settings, &queues, &registry, &chance).map(Arc::new))
+        .transpose()?;
+    let shared = view_of(clock, settings.resourceclaim.then_some((controller, &queue)), eviction.as_ref());
     let (recorder, writer) = events::recorder(names::CLAIM_EVENT_COMPONENT, instance(), clock, &registry)?;
-    let executor =
-        Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, Metrics::new(&registry)?));
+    let metrics = Metrics::new(&registry)?;
+    let evictor = Executor::new(
+        client.clone(),
+        Arc::clone(&shared),
+        recorder.of(names::EVICTION_CONTROLLER),
+        metrics.clone(),
+    );
+    let evictor = match &eviction {
+        None => None,
+        Some(_) => Some(Arc::new(evictor.counting_evictions(EvictionMetrics::new(&registry)?))),
+    };
+    let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
     let watch_metrics = WatchMetrics::new(&registry)?;
 
     let mut background = JoinSet::new();
-    let mut kinds = Vec::new();
-    if settings.resourceclaim {
-        let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
-        kinds.push(start.follow::<Pod>(&mut background, true, || {}));
-        kinds.push(start.follow::<Claim>(&mut background, true, || {}));
-        kinds.push(start.follow::<ClaimTemplate>(&mut background, true, || {}));
-        if controller.wants_pod_groups() {
-            let (shared, queue) = (Arc::clone(&shared), Arc::clone(&queue));
-            kinds.push(start.follow::<PodGroup>(&mut background, false, move || {
-                pod_groups_synced(&shared, &queue, controller);
-            }));
-        }
-    }
-    let reporter = Arc::new(Reporter::new(registry, Arc::clone(&shared), Arc::clone(&queue), kinds.clone())?);
+    let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
+    let kinds = start.kinds(&mut background, settings, controller, &queue);
+    let reporter = Arc::new(Reporter::new(
+        registry,
+        Arc::clone(&shared),
+        Arc::clone(&queue),
+        eviction.clone(),
+        kinds.clone(),
+    )?);
     background.spawn(async move {
         let served = axum::serve(listener, server::router(reporter)).await;
         format!("the metrics endpoint: {served:?}")
@@ -92,6 +102,12 @@ pub(crate) async fn run(
             "the timer".to_owned()
         }
     });
+    if let Some(eviction) = eviction.clone() {
+        background.spawn(async move {
+            eviction.run_timers().await;
+            "the timers of evictions".to_owned()
+        });
+    }
 
     let mut workers = JoinSet::new();
     let all_ready = async {
@@ -111,21 +127,10 @@ pub(crate) async fn run(
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");
             if settings.resourceclaim {
-                for _ in 0..settings.workers {
-                    let (queue, executor) = (Arc::clone(&queue), Arc::clone(&executor));
-                    workers.spawn(async move {
-                        queue
-                            .run_worker(|key: Key| {
-                                let executor = Arc::clone(&executor);
-                                async move {
-                                    executor
-                                        .settle(&key, |view, pass| controller.plan(view, &key, pass))
-                                        .await
-                                }
-                            })
-                            .await;
-                    });
-                }
+                start_claims(controller, settings.workers, &queue, &executor, &mut workers);
+            }
+            if let (Some(eviction), Some(evictor)) = (&eviction, &evictor) {
+                eviction.start(evictor, &mut workers);
             }
             until.await
         }
@@ -133,6 +138,9 @@ pub(crate) async fn run(
 
     tracing::info!("stopping");
     queue.close();
+    if let Some(eviction) = &eviction {
+        eviction.close();
+    }
     let finished = async { while workers.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_WITHIN, finished).await.is_err() {
         tracing::warn!(
@@ -141,6 +149,58 @@ pub(crate) async fn run(
         );
     }
     result
+}
+
+/// The view, which tells each controller that runs of its changes. It keeps devices only for who needs them.
+fn view_of(
+    clock: Clock,
+    claims: Option<(ResourceClaims, &Arc<Queue<Key>>)>,
+    eviction: Option<&Arc<EvictionController>>,
+) -> Arc<Shared> {
+    let claims = claims.map(|(controller, queue)| (controller, Arc::clone(queue)));
+    let needs_devices = eviction.is_some();
+    let eviction = eviction.cloned();
+    let shared = Arc::new(Shared::new(
+        clock,
+        Box::new(move |view, change| {
+            if let Some((controller, queue)) = &claims {
+                for key in controller.affected(view, change) {
+                    queue.add(key);
+                }
+            }
+            if let Some(eviction) = &eviction {
+                eviction.follow(view, change);
+            }
+        }),
+    ));
+    if needs_devices {
+        shared.update(|view, _| {
+            view.keep_devices(Features::default());
+            None
+        });
+    }
+    shared
+}
+
+/// Starts the workers of the claim controller.
+fn start_claims(
+    controller: ResourceClaims,
+    count: usize,
+    queue: &Arc<Queue<Key>>,
+    executor: &Arc<Executor>,
+    workers: &mut JoinSet<()>,
+) {
+    for _ in 0..count {
+        let (queue, executor) = (Arc::clone(queue), Arc::clone(executor));
+        workers.spawn(async move {
+            queue
+                .run_worker(|key: Key| {
+                    let executor = Arc::clone(&executor);
+                    async move { executor.settle(&key, |view, pass| controller.plan(view, &key, pass)).await }
+                })
+                .await;
+        });
+    }
 }
 
 /// Waits until a part of the manager that should run for ever has ended, and says which.
@@ -179,8 +239,39 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// Starts to watch what the controllers that run have to know.
+    fn kinds(
+        &mut self,
+        tasks: &mut JoinSet<String>,
+        settings: &Settings,
+        controller: ResourceClaims,
+        queue: &Arc<Queue<Key>>,
+    ) -> Vec<Arc<KindStatus>> {
+        let mut kinds = Vec::new();
+        if settings.resourceclaim || settings.eviction.is_some() {
+            kinds.push(self.follow::<Pod>(tasks, true, || {}));
+            kinds.push(self.follow::<Claim>(tasks, true, || {}));
+        }
+        if let Some(eviction) = &settings.eviction {
+            kinds.push(self.follow::<ResourceSlice>(tasks, true, || {}));
+            if eviction.rules {
+                kinds.push(self.follow_rules(tasks));
+            }
+        }
+        if settings.resourceclaim {
+            kinds.push(self.follow::<ClaimTemplate>(tasks, true, || {}));
+            if controller.wants_pod_groups() {
+                let (shared, queue) = (Arc::clone(self.shared), Arc::clone(queue));
+                kinds.push(self.follow::<PodGroup>(tasks, false, move || {
+                    pod_groups_synced(&shared, &queue, controller);
+                }));
+            }
+        }
+        kinds
+    }
+
     /// Starts to watch a kind, and does so again should the watch panic.
-    fn follow<T: dra_controllers::view::Tracked>(
+    fn follow<T: Tracked>(
         &mut self,
         tasks: &mut JoinSet<String>,
         required: bool,
@@ -192,8 +283,9 @@ impl Start<'_> {
             (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
         let returned = Arc::clone(&status);
         let task = async move {
+            wait_until_served(&client, &status, &[T::KIND]).await;
             loop {
-                let watch = follow::<T>(
+                let watch = follow::<T, T>(
                     client.clone(),
                     Arc::clone(&shared),
                     Arc::clone(&status),
@@ -213,6 +305,56 @@ impl Start<'_> {
         };
         returned
     }
+
+    /// Starts to watch taint rules in the best version that the API server serves.
+    fn follow_rules(&mut self, tasks: &mut JoinSet<String>) -> Arc<KindStatus> {
+        let status = KindStatus::new::<DeviceTaintRule>(false);
+        let Watches { client, pace, .. } = self.watches.clone();
+        let (shared, metrics, chance) =
+            (Arc::clone(self.shared), self.metrics.clone(), Arc::clone(self.chance));
+        let returned = Arc::clone(&status);
+        let versions = [RuleVersion::V1, RuleVersion::V1beta2, RuleVersion::V1alpha3];
+        let task = async move {
+            let served = wait_until_served(&client, &status, &versions.map(RuleVersion::kind)).await;
+            loop {
+                let (client, pace, status) = (client.clone(), pace.clone(), Arc::clone(&status));
+                let (shared, metrics, chance) = (Arc::clone(&shared), metrics.clone(), Arc::clone(&chance));
+                let watch = async move {
+                    match versions.get(served) {
+                        Some(RuleVersion::V1beta2) => {
+                            follow_as::<RuleV1beta2>(client, shared, status, metrics, chance, pace).await;
+                        }
+                        Some(RuleVersion::V1alpha3) => {
+                            follow_as::<RuleV1alpha3>(client, shared, status, metrics, chance, pace).await;
+                        }
+                        Some(RuleVersion::V1) | None => {
+                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await;
+                        }
+                    }
+                };
+                let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
+                tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        match &self.watches.runtime {
+            Some(runtime) => tasks.spawn_on(task, runtime),
+            None => tasks.spawn(task),
+        };
+        returned
+    }
+}
+
+/// Follows taint rules in one version.
+async fn follow_as<W: Object + Into<DeviceTaintRule>>(
+    client: Client,
+    shared: Arc<Shared>,
+    status: Arc<KindStatus>,
+    metrics: WatchMetrics,
+    chance: Arc<Chance>,
+    pace: Pace,
+) {
+    follow::<W, DeviceTaintRule>(client, shared, status, metrics, chance, pace, || {}).await;
 }
 
 /// PodGroups are served and known from here on. If that comes after the start, everything that waited for it is

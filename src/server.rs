@@ -19,7 +19,10 @@ use dra_controllers::resourceclaim;
 use dra_runtime::queue::Queue;
 use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::kinds::{self, KindStatus};
+use crate::{
+    eviction::EvictionController,
+    kinds::{self, KindStatus},
+};
 
 /// What the endpoints report on.
 #[derive(Debug)]
@@ -27,6 +30,7 @@ pub(crate) struct Reporter {
     registry: Registry,
     shared: Arc<Shared>,
     queue: Arc<Queue<resourceclaim::Key>>,
+    eviction: Option<Arc<EvictionController>>,
     kinds: Vec<Arc<KindStatus>>,
     claims: IntGaugeVec,
     scrape: Mutex<()>,
@@ -37,6 +41,7 @@ impl Reporter {
         registry: Registry,
         shared: Arc<Shared>,
         queue: Arc<Queue<resourceclaim::Key>>,
+        eviction: Option<Arc<EvictionController>>,
         kinds: Vec<Arc<KindStatus>>,
     ) -> Result<Self, prometheus::Error> {
         let claims = IntGaugeVec::new(
@@ -48,7 +53,7 @@ impl Reporter {
             &["allocated", "admin_access", "source"],
         )?;
         registry.register(Box::new(claims.clone()))?;
-        Ok(Self { registry, shared, queue, kinds, claims, scrape: Mutex::new(()) })
+        Ok(Self { registry, shared, queue, eviction, kinds, claims, scrape: Mutex::new(()) })
     }
 
     fn metrics(&self) -> Result<String, prometheus::Error> {
@@ -56,7 +61,11 @@ impl Reporter {
         let _one = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.refresh_metrics();
         self.claims.reset();
+        let now = self.shared.clock().elapsed();
         self.shared.read(|view| {
+            if let Some(eviction) = &self.eviction {
+                eviction.refresh_metrics(view, now);
+            }
             for ((allocated, admin, source), count) in view.claim_counts() {
                 let flag = |on: bool| if on { "true" } else { "false" };
                 let source = match source {

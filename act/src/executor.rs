@@ -2,9 +2,12 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use dra_api::{Claim, Object, ObjectKey, Pod, PodGroup, Uid};
+use dra_api::{Claim, DeviceTaintRule, Object, ObjectKey, Pod, PodGroup, Uid, taint::RuleVersion};
 use dra_controllers::{
-    plan::{Action, Lookup, NewClaim, Notice, Pass, Plan, Precondition, Subject, SubjectKind},
+    plan::{
+        Action, EvictionMode, Lookup, NewClaim, Notice, Pass, Plan, Precondition, RuleReport, Subject,
+        SubjectKind,
+    },
     resourceclaim::{REASON_CREATION, REASON_RESERVATION, note},
     view::{Source, Tracked, View},
 };
@@ -13,12 +16,13 @@ use dra_runtime::{
     queue::Next,
 };
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    Metrics, Shared,
+    EvictionMetrics, Metrics, Shared,
     failure::Failure,
     request::{self, HttpRequest},
 };
@@ -28,6 +32,8 @@ const LOOKUPS: usize = 64;
 /// When a key that waits for somebody is looked at again, so that the event that says so is renewed before the
 /// API server drops it (after an hour by default).
 const TELL_AGAIN: Duration = Duration::from_mins(30);
+/// Longest wait for a time of the wall clock, which may jump.
+const LONGEST_WAIT: Duration = Duration::from_mins(10);
 /// Plans for one key in a row. A claim needs five at most; more means that another writer works against us.
 const ROUNDS: usize = 12;
 /// Lookups at once for one key: a claim has up to 256 consumers.
@@ -47,6 +53,7 @@ pub struct Executor {
     shared: Arc<Shared>,
     recorder: Recorder,
     metrics: Metrics,
+    evictions: Option<EvictionMetrics>,
     /// One namespace is listed once for all keys that wait for it.
     listing: tokio::sync::Mutex<()>,
     lookups: tokio::sync::Semaphore,
@@ -66,14 +73,21 @@ impl Executor {
             shared,
             recorder,
             metrics,
+            evictions: None,
             listing: tokio::sync::Mutex::new(()),
             lookups: tokio::sync::Semaphore::new(LOOKUPS),
         }
     }
 
+    /// The same executor, which counts evictions.
+    #[must_use]
+    pub fn counting_evictions(self, metrics: EvictionMetrics) -> Self {
+        Self { evictions: Some(metrics), ..self }
+    }
+
     /// Plans and acts until the key is settled or something failed that only time can mend.
     pub async fn settle(&self, key: &(dyn Display + Sync), plan: impl Fn(&View, &Pass) -> Plan) -> Next {
-        let mut pass = Pass::default();
+        let mut pass = Pass { wall: self.shared.clock().now(), ..Pass::default() };
         let mut failed: Vec<Action> = Vec::new();
         let mut accepted: Vec<Action> = Vec::new();
         let mut told: Vec<Notice> = Vec::new();
@@ -94,6 +108,7 @@ impl Executor {
                 continue;
             }
             let mut progress = false;
+            let telling = plan.actions.iter().any(|action| matches!(action, Action::Notify(_)));
             for action in plan.actions {
                 if let Action::Notify(notice) = action {
                     if !told.contains(&notice) {
@@ -125,10 +140,11 @@ impl Executor {
                 }
             }
             if !progress {
-                return match retry {
-                    Some(after) => Next::Retry(after),
-                    None if told.is_empty() => Next::Settled,
-                    None => Next::Again(TELL_AGAIN),
+                return match (retry, plan.wake_at) {
+                    (Some(after), _) => Next::Retry(after),
+                    (None, Some(at)) => Next::Wake(at.saturating_sub(pass.now).min(LONGEST_WAIT)),
+                    (None, None) if telling => Next::Again(TELL_AGAIN),
+                    (None, None) => Next::Settled,
                 };
             }
         }
@@ -286,8 +302,8 @@ impl Executor {
             Action::Record { owner, statuses } => {
                 let text = self.send(request::record(owner, statuses)).await?;
                 match owner.kind {
-                    SubjectKind::Pod => self.answered::<Pod>(&text),
                     SubjectKind::PodGroup => self.answered::<PodGroup>(&text),
+                    SubjectKind::Pod | SubjectKind::DeviceTaintRule => self.answered::<Pod>(&text),
                 }
             }
             Action::Reserve { claim, after, consumer } => {
@@ -314,7 +330,99 @@ impl Executor {
                 self.tell(notice);
                 Ok(())
             }
+            Action::Schedule { pod, eviction } => {
+                let eviction = eviction.as_deref().cloned();
+                self.shared.update(|view, now| view.schedule_eviction(&pod.key, &pod.uid, eviction, now));
+                Ok(())
+            }
+            Action::Disrupt { pod, since } => {
+                let text = self.send(request::disrupt(pod, *since)).await?;
+                self.answered::<Pod>(&text)
+            }
+            Action::Evict { pod, mode, rules, at } => self.evict(pod, *mode, rules, *at).await,
+            Action::Report(report) => self.report(report).await,
         }
+    }
+
+    async fn evict(
+        &self,
+        pod: &Precondition,
+        mode: EvictionMode,
+        rules: &[Uid],
+        at: Timestamp,
+    ) -> Result<(), Failure> {
+        let request = match mode {
+            EvictionMode::Delete => request::delete_pod(pod),
+            EvictionMode::Evict => request::evict_pod(pod),
+        };
+        let answer = self.send(request).await;
+        let forbidden = matches!(&answer, Err(Failure::Busy { .. })) && mode == EvictionMode::Evict;
+        if forbidden && let Some(metrics) = &self.evictions {
+            metrics.blocked();
+        }
+        self.shared.update(|view, _| view.note_blocked(&pod.key, forbidden));
+        let text = match answer {
+            Ok(text) => text,
+            Err(Failure::Gone(_)) => {
+                // Somebody else was faster: it is not counted.
+                self.shared.update(|view, now| view.gone::<Pod>(&pod.key, &pod.uid, now));
+                return Ok(());
+            }
+            Err(failure) => {
+                if failure.is_in_doubt() {
+                    self.shared.update(|view, _| {
+                        view.note_eviction_in_doubt(&pod.key, rules);
+                        None
+                    });
+                }
+                return Err(failure);
+            }
+        };
+        let clock = self.shared.clock();
+        if let Some(metrics) = &self.evictions {
+            let late = clock.now().duration_since(at).try_into().unwrap_or_default();
+            let detected = self.shared.read(|view| view.evictions.detected(&pod.key));
+            let known = detected.map_or(late, |detected| clock.elapsed().saturating_sub(detected));
+            metrics.evicted(late, known.min(late));
+        }
+        // In one step: at no time is the Pod both pending and evicted, or neither.
+        self.shared.update(|view, now| {
+            let counted = view.note_evicted(&pod.key, rules, now);
+            let seen = match Pod::decode(&text) {
+                Ok(answer) if answer.meta.deleting && !deleted_at_once(&text) => {
+                    view.observe(answer, Source::Answer, now)
+                }
+                // The eviction subresource answers with a status, whether the Pod is gone or on its way.
+                _ if mode == EvictionMode::Evict => None,
+                _ => view.gone::<Pod>(&pod.key, &pod.uid, now),
+            };
+            [Some(counted), seen].into_iter().flatten()
+        });
+        if mode == EvictionMode::Evict {
+            // Shows when it was asked to end, so that it is not asked again.
+            self.fetch::<Pod>(&pod.key).await?;
+        }
+        Ok(())
+    }
+
+    async fn report(&self, report: &RuleReport) -> Result<(), Failure> {
+        let text = self.send(request::report(report)).await?;
+        let rule = DeviceTaintRule::decode_as(report.version, &text).map_err(|error| {
+            unreadable(format!("the answer about a DeviceTaintRule cannot be read: {error}"))
+        })?;
+        let now = self.shared.clock().elapsed();
+        if let Some(metrics) = &self.evictions {
+            metrics.reported(now.saturating_sub(report.changed));
+        }
+        if report.condition.status != dra_api::taint::ConditionStatus::False {
+            tracing::info!(rule = %report.rule.key, reason = %report.condition.reason,
+                message = %report.condition.message, "rule");
+        }
+        self.shared.update(|view, now| {
+            view.note_reported(&report.rule.uid, now);
+            view.observe(rule, Source::Answer, now)
+        });
+        Ok(())
     }
 
     async fn create(&self, new: &NewClaim) -> Result<(), Failure> {
@@ -376,14 +484,19 @@ impl Executor {
         }
         match action {
             Action::Record { owner, .. } => match owner.kind {
-                SubjectKind::Pod => self.refresh_object::<Pod>(&owner.key).await,
                 SubjectKind::PodGroup => self.refresh_object::<PodGroup>(&owner.key).await,
+                SubjectKind::Pod | SubjectKind::DeviceTaintRule => {
+                    self.refresh_object::<Pod>(&owner.key).await
+                }
             },
             Action::Reserve { claim, .. }
             | Action::Release { claim, .. }
             | Action::RemoveFinalizer { claim }
             | Action::Delete { claim, .. } => self.refresh_object::<Claim>(&claim.key).await,
-            Action::Create(_) | Action::Notify(_) => false,
+            Action::Disrupt { pod, .. } => self.refresh_object::<Pod>(&pod.key).await,
+            Action::Evict { pod, .. } => self.refresh_object::<Pod>(&pod.key).await,
+            Action::Report(report) => self.refresh_rule(report.version, &report.rule.key).await,
+            Action::Create(_) | Action::Notify(_) | Action::Schedule { .. } => false,
         }
     }
 
@@ -394,6 +507,26 @@ impl Executor {
         self.fetch::<T>(key).await.is_ok() && self.shared.read(state) != before
     }
 
+    /// Rules are read through the version that the API server was found to serve.
+    async fn refresh_rule(&self, version: RuleVersion, key: &ObjectKey) -> bool {
+        let state = |view: &View| {
+            view.taint_rules.get(key).map(|rule| (Arc::clone(&rule.meta.uid), rule.meta.resource_version))
+        };
+        let before = self.shared.read(state);
+        let known = before.as_ref().map(|(uid, _)| Arc::clone(uid));
+        match self.send(request::get(&version.kind(), key)).await {
+            Ok(text) => {
+                let Ok(rule) = DeviceTaintRule::decode_as(version, &text) else { return false };
+                self.shared.update(|view, now| view.found(rule, now));
+            }
+            Err(Failure::Gone(_)) => {
+                self.shared.update(|view, now| view.not_found::<DeviceTaintRule>(key, known.as_ref(), now));
+            }
+            Err(_) => return false,
+        }
+        self.shared.read(state) != before
+    }
+
     // Events
 
     fn tell(&self, notice: &Notice) {
@@ -401,7 +534,7 @@ impl Executor {
             note = notice.note, "event");
         self.recorder.record(Occurrence {
             regarding: regarding(&notice.subject),
-            severity: Severity::Warning,
+            severity: if notice.warning { Severity::Warning } else { Severity::Normal },
             reason: notice.reason,
             action: notice.action,
             note: notice.note.clone(),
@@ -421,6 +554,7 @@ impl Executor {
                     reason: REASON_CREATION,
                     action: "GenerateClaim",
                     note: note(new.owner.kind, &new.entry, &text),
+                    warning: true,
                 });
             }
             Action::Reserve { claim, consumer, .. } if consumer.is_pod() => self.tell(&Notice {
@@ -432,10 +566,19 @@ impl Executor {
                 reason: REASON_RESERVATION,
                 action: "ReserveClaim",
                 note: format!("ResourceClaim \"{}\": {failure}", claim.key.name),
+                warning: true,
             }),
             _ => {}
         }
     }
+}
+
+/// The Pod that a DELETE returns has no time left: it is gone.
+fn deleted_at_once(text: &str) -> bool {
+    serde_json::from_str::<Deleted>(text).is_ok_and(|d| {
+        d.metadata.deletion_grace_period_seconds == Some(0)
+            && d.metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty())
+    })
 }
 
 fn unreadable(text: String) -> Failure {
@@ -475,7 +618,10 @@ struct Deleted {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
 struct DeletedMeta {
+    #[serde(default)]
+    deletion_grace_period_seconds: Option<i64>,
     #[serde(default)]
     finalizers: Option<Vec<String>>,
 }

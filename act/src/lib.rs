@@ -11,5 +11,5 @@ mod request;
 pub mod shared;
 
 pub use executor::Executor;
-pub use metrics::Metrics;
+pub use metrics::{EvictionMetrics, Metrics};
 pub use shared::Shared;

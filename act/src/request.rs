@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use dra_api::{Claim, Consumer, Kind, Object, ObjectKey, Pod, PodGroup, Uid, names};
-use dra_controllers::plan::{NewClaim, Precondition, Subject, SubjectKind};
+use dra_api::{Claim, Consumer, DeviceTaintRule, Kind, Object, ObjectKey, Pod, PodGroup, Uid, names};
+use dra_controllers::plan::{NewClaim, Precondition, RuleReport, Subject, SubjectKind};
 use http::{Request, header::CONTENT_TYPE};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// A request that [`kube::Client`] sends.
@@ -45,6 +46,7 @@ fn kind_of(subject: SubjectKind) -> Kind {
     match subject {
         SubjectKind::Pod => Pod::KIND,
         SubjectKind::PodGroup => PodGroup::KIND,
+        SubjectKind::DeviceTaintRule => DeviceTaintRule::KIND,
     }
 }
 
@@ -115,6 +117,71 @@ pub(crate) fn release<'a>(
     }
     let body = json!({"metadata": locked(claim), "status": status});
     build(http::Method::PATCH, &claim_path(claim, "/status"), STRATEGIC, body.to_string())
+}
+
+/// Sets the condition `DisruptionTarget` of this very Pod; other conditions stay as they are.
+pub(crate) fn disrupt(pod: &Subject, since: Timestamp) -> Result<HttpRequest, http::Error> {
+    let path = format!("{}/status", Pod::KIND.path(&pod.key.namespace, &pod.key.name));
+    let body = json!({
+        "metadata": {"uid": *pod.uid},
+        "status": {"conditions": [{
+            "type": names::DISRUPTION_TARGET,
+            "status": "True",
+            "reason": names::DISRUPTION_REASON,
+            "message": names::DISRUPTION_MESSAGE,
+            "lastTransitionTime": seconds(since),
+        }]},
+    });
+    build(http::Method::PATCH, &path, STRATEGIC, body.to_string())
+}
+
+/// As the API writes times.
+fn seconds(time: Timestamp) -> String {
+    format!("{time:.0}")
+}
+
+/// DELETE of a Pod as it was seen. No grace period: that is the Pod's own.
+pub(crate) fn delete_pod(pod: &Precondition) -> Result<HttpRequest, http::Error> {
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": locked(pod)});
+    let path = Pod::KIND.path(&pod.key.namespace, &pod.key.name);
+    build(http::Method::DELETE, &path, JSON, body.to_string())
+}
+
+/// Asks for the eviction of a Pod as it was seen, which PodDisruptionBudgets may forbid.
+pub(crate) fn evict_pod(pod: &Precondition) -> Result<HttpRequest, http::Error> {
+    let body = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": *pod.key.name, "namespace": *pod.key.namespace},
+        "deleteOptions": {"preconditions": locked(pod)},
+    });
+    let path = format!("{}/eviction", Pod::KIND.path(&pod.key.namespace, &pod.key.name));
+    build(http::Method::POST, &path, JSON, body.to_string())
+}
+
+/// Server-side apply of the condition of a rule, as in-tree writes it: conditions of others stay.
+pub(crate) fn report(report: &RuleReport) -> Result<HttpRequest, http::Error> {
+    let kind = report.version.kind();
+    let path = format!(
+        "{}/status?fieldManager={}&force=true",
+        kind.path("", &report.rule.key.name),
+        names::EVICTION_CONTROLLER
+    );
+    let condition = &report.condition;
+    let body = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.kind,
+        "metadata": {"name": *report.rule.key.name, "uid": *report.rule.uid},
+        "status": {"conditions": [{
+            "type": names::EVICTION_IN_PROGRESS,
+            "status": condition.status.name(),
+            "reason": *condition.reason,
+            "message": *condition.message,
+            "observedGeneration": condition.observed_generation,
+            "lastTransitionTime": seconds(condition.last_transition.unwrap_or_default()),
+        }]},
+    });
+    build(http::Method::PATCH, &path, APPLY, body.to_string())
 }
 
 /// Removes our finalizer and no other.
@@ -197,6 +264,64 @@ mod tests {
     fn a_delete_carries_uid_and_version() {
         let request = delete(&claim()).unwrap();
         assert_eq!(body(&request)["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
+    fn an_eviction_marks_and_deletes_this_very_pod() {
+        let pod = Subject { kind: SubjectKind::Pod, key: ObjectKey::new("ns", "p"), uid: "pu".into() };
+        let request = disrupt(&pod, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(request.uri(), "/api/v1/namespaces/ns/pods/p/status");
+        assert_eq!(
+            body(&request),
+            json!({"metadata": {"uid": "pu"}, "status": {"conditions": [{
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByDeviceTaintManager",
+                "message": "Device Taint manager: deleting due to NoExecute taint",
+                "lastTransitionTime": "1970-01-01T00:00:00Z"}]}})
+        );
+        let request = delete_pod(&claim()).unwrap();
+        assert_eq!(
+            (request.method().as_str(), request.uri().path()),
+            ("DELETE", "/api/v1/namespaces/ns/pods/c")
+        );
+        let wanted = json!({"uid": "u", "resourceVersion": "7"});
+        assert_eq!(body(&request)["preconditions"], wanted);
+        assert!(body(&request).get("gracePeriodSeconds").is_none(), "that is the Pod's own");
+        let request = evict_pod(&claim()).unwrap();
+        assert_eq!(request.uri(), "/api/v1/namespaces/ns/pods/c/eviction");
+        assert_eq!(body(&request)["deleteOptions"]["preconditions"], wanted);
+    }
+
+    #[test]
+    fn a_condition_is_applied_as_in_tree_does_it_through_the_version_that_is_served() {
+        let what = RuleReport {
+            rule: Subject {
+                kind: SubjectKind::DeviceTaintRule,
+                key: ObjectKey::new("", "r"),
+                uid: "ru".into(),
+            },
+            version: dra_api::taint::RuleVersion::V1beta2,
+            condition: dra_api::taint::Condition {
+                status: dra_api::taint::ConditionStatus::False,
+                reason: "NotStarted".into(),
+                message: "".into(),
+                observed_generation: 3,
+                last_transition: Some(Timestamp::UNIX_EPOCH),
+            },
+            changed: std::time::Duration::ZERO,
+        };
+        let request = report(&what).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/apis/resource.k8s.io/v1beta2/devicetaintrules/r/status?fieldManager=device-taint-eviction-controller\
+             &force=true"
+        );
+        assert_eq!(
+            body(&request),
+            json!({"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule",
+                "metadata": {"name": "r", "uid": "ru"}, "status": {"conditions": [{
+                "type": "EvictionInProgress", "status": "False", "reason": "NotStarted", "message": "",
+                "observedGeneration": 3, "lastTransitionTime": "1970-01-01T00:00:00Z"}]}})
+        );
     }
 
     #[test]

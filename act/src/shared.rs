@@ -49,10 +49,14 @@ impl Shared {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         for change in f(&mut view, now) {
             view.follow(&change);
-            // A planner's mistake about one object must not end the watch that brought it.
-            let told = catch_unwind(AssertUnwindSafe(|| (self.on_change)(&view, &change)));
-            if told.is_err() {
-                tracing::error!(?change, "a change could not be followed up; its keys are not planned");
+            // Before anybody is told, so that no number is ever wrong in between.
+            let consequence = view.follow_evictions(&change, now);
+            for change in [Some(change), consequence].into_iter().flatten() {
+                // A planner's mistake about one object must not end the watch that brought it.
+                let told = catch_unwind(AssertUnwindSafe(|| (self.on_change)(&view, &change)));
+                if told.is_err() {
+                    tracing::error!(?change, "a change could not be followed up; its keys are not planned");
+                }
             }
         }
     }

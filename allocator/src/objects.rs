@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use dra_api::quantity::Quantity;
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Reads `null` as the default value, as Go's decoder does.
@@ -367,6 +368,9 @@ pub struct DeviceTaint {
     /// `None`, `NoSchedule`, `NoExecute`, or one that is not known yet and has no effect.
     #[serde(deserialize_with = "nullable")]
     pub effect: String,
+    /// When it was set; tolerations for a time count from here. Of no importance to an allocation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<Timestamp>,
 }
 
 /// A rule that taints devices.

@@ -1,6 +1,6 @@
 //! ResourceClaims, reduced to ownership, reservation and allocation.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
@@ -9,6 +9,9 @@ use crate::{
     meta::{Text, compact},
     names,
     object::{DecodeError, Kind, Object, decode},
+    pod::non_empty,
+    quantity::Quantity,
+    taint::{Toleration, WireToleration},
 };
 
 /// The controller owner of a claim (`metadata.ownerReferences[]` with `controller: true`).
@@ -90,6 +93,28 @@ impl NodeReach {
 pub struct Allocation {
     /// Nodes that can reach the allocated devices.
     pub reach: NodeReach,
+    /// `devices.results`, in order.
+    pub devices: Box<[AllocatedDevice]>,
+}
+
+/// One device of an allocation (`status.allocation.devices.results[]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatedDevice {
+    /// `driver`.
+    pub driver: Arc<str>,
+    /// `pool`; unique within the driver.
+    pub pool: Arc<str>,
+    /// `device`; unique within the pool.
+    pub device: Arc<str>,
+    /// `adminAccess` is true.
+    pub admin_access: bool,
+    /// `shareID`, when set.
+    pub share_id: Option<Arc<str>>,
+    /// `consumedCapacity`, by name.
+    pub consumed: Option<Box<BTreeMap<String, Quantity>>>,
+    /// `tolerations`: those of the request, as the scheduler copied them. Those in the claim's spec count for
+    /// nothing once the claim is allocated.
+    pub tolerations: Box<[Toleration]>,
 }
 
 /// Where a claim came from; the `source` label of the in-tree gauge.
@@ -259,6 +284,49 @@ struct WireStatus<'a> {
 struct WireAllocation<'a> {
     #[serde(borrow, default)]
     node_selector: Option<WireNodeSelector<'a>>,
+    #[serde(borrow, default)]
+    devices: Option<WireAllocated<'a>>,
+}
+
+#[derive(Deserialize)]
+struct WireAllocated<'a> {
+    #[serde(borrow, default)]
+    results: Option<Vec<WireResult<'a>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireResult<'a> {
+    #[serde(borrow, default)]
+    driver: Text<'a>,
+    #[serde(borrow, default)]
+    pool: Text<'a>,
+    #[serde(borrow, default)]
+    device: Text<'a>,
+    #[serde(default)]
+    admin_access: Option<bool>,
+    #[serde(borrow, default, rename = "shareID")]
+    share_id: Option<Text<'a>>,
+    #[serde(default)]
+    consumed_capacity: Option<BTreeMap<String, Quantity>>,
+    #[serde(borrow, default)]
+    tolerations: Option<Vec<WireToleration<'a>>>,
+}
+
+fn allocated(wire: Option<WireAllocated<'_>>) -> Box<[AllocatedDevice]> {
+    wire.and_then(|w| w.results)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|r| AllocatedDevice {
+            driver: r.driver.shared(),
+            pool: r.pool.shared(),
+            device: r.device.shared(),
+            admin_access: r.admin_access == Some(true),
+            share_id: non_empty(r.share_id),
+            consumed: r.consumed_capacity.filter(|c| !c.is_empty()).map(Box::new),
+            tolerations: r.tolerations.iter().flatten().map(WireToleration::compact).collect(),
+        })
+        .collect()
 }
 
 #[derive(Deserialize)]
@@ -351,7 +419,9 @@ impl Object for Claim {
             extended,
             admin_access: wire.spec.devices.admin_access(),
             finalizer: m.finalizers.iter().flatten().any(|f| &**f == names::CLAIM_FINALIZER),
-            allocation: allocation.map(|a| Box::new(Allocation { reach: reach(a.node_selector) })),
+            allocation: allocation.map(|a| {
+                Box::new(Allocation { reach: reach(a.node_selector), devices: allocated(a.devices) })
+            }),
             reserved_for: reserved_for
                 .unwrap_or_default()
                 .into_iter()
@@ -431,6 +501,25 @@ mod tests {
             [{"key":"zone","operator":"In","values":["a"]}]}]}}"#;
         assert_eq!(claim("", labels).allocation.unwrap().reach, NodeReach::Undecided);
         assert_eq!(claim("", r#""allocation":{}"#).allocation.unwrap().reach, NodeReach::Undecided);
+    }
+
+    #[test]
+    fn allocated_devices_keep_their_tolerations_and_what_they_take() {
+        let c = claim(
+            "",
+            r#""allocation":{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"x"},
+            {"request":"r","driver":"d","pool":"p","device":"y","adminAccess":true,"shareID":"s",
+            "consumedCapacity":{"memory":"1Gi"},"tolerations":[{"key":"k","operator":"Exists","effect":"NoExecute",
+            "tolerationSeconds":-9223372036854775808},{"value":"v"},{"operator":"Other"}]}]}}"#,
+        );
+        let devices = c.allocation.unwrap().devices;
+        assert_eq!((&*devices[0].driver, &*devices[0].pool, &*devices[0].device), ("d", "p", "x"));
+        assert!(devices[0].tolerations.is_empty() && devices[0].consumed.is_none());
+        assert!(devices[1].admin_access && devices[1].share_id.as_deref() == Some("s"));
+        assert_eq!(devices[1].consumed.as_ref().map(|c| c.len()), Some(1));
+        assert_eq!(devices[1].tolerations[0].seconds, Some(i64::MIN));
+        assert_eq!(devices[1].tolerations[1].operator, crate::taint::Operator::Equal);
+        assert_eq!(devices[1].tolerations[2].operator, crate::taint::Operator::Unknown);
     }
 
     #[test]

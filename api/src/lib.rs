@@ -13,11 +13,13 @@ pub mod object;
 pub mod pod;
 pub mod pod_group;
 pub mod quantity;
+pub mod taint;
 pub mod template;
 
-pub use claim::{Allocation, Claim, ClaimSource, Consumer, NodeReach, Owner};
+pub use claim::{AllocatedDevice, Allocation, Claim, ClaimSource, Consumer, NodeReach, Owner};
 pub use meta::{Meta, ObjectKey, ResourceVersion, Uid};
 pub use object::{DecodeError, Kind, Object};
-pub use pod::{ClaimEntry, ClaimStatus, Phase, Pod};
+pub use pod::{ClaimEntry, ClaimStatus, Disruption, Phase, Pod};
 pub use pod_group::PodGroup;
+pub use taint::{DeviceTaintRule, TaintEffect, Toleration};
 pub use template::ClaimTemplate;

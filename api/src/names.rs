@@ -17,6 +17,28 @@ pub const CLAIM_FIELD_MANAGER: &str = "ResourceClaimController";
 /// Component that claim controller events are reported by.
 pub const CLAIM_EVENT_COMPONENT: &str = "resource_claim";
 
+/// API group of claims, slices, classes and taint rules.
+pub const RESOURCE_GROUP: &str = "resource.k8s.io";
+
+/// Name of the taint eviction controller: field manager of the condition on rules, and component of its events.
+/// The in-tree name, so that either can take over the other's condition.
+pub const EVICTION_CONTROLLER: &str = "device-taint-eviction-controller";
+
+/// Type of the condition that the taint eviction controller keeps on rules.
+pub const EVICTION_IN_PROGRESS: &str = "EvictionInProgress";
+
+/// Type of the condition on a Pod that is about to be deleted by a controller.
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// `reason` of that condition (in-tree).
+pub const DISRUPTION_REASON: &str = "DeletionByDeviceTaintManager";
+/// `message` of that condition (in-tree).
+pub const DISRUPTION_MESSAGE: &str = "Device Taint manager: deleting due to NoExecute taint";
+
+/// Annotation with value `"true"` on a rule: nothing is evicted because of it for the time being.
+pub const PAUSE_ANNOTATION: &str = "dra-controller-manager.dev/pause-eviction";
+/// Annotation with value `"true"` on a rule: `deviceSelector: {}` is meant, every device of the cluster.
+pub const CONFIRM_ANNOTATION: &str = "dra-controller-manager.dev/confirm-all-devices";
+
 /// API group of PodGroups.
 pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 

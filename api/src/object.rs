@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::Meta;
+use crate::{Meta, meta::WireMeta};
 
 /// A kind as the API server names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,22 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeE
             Ok(_) => DecodeError(plain.to_string()),
         }
     })
+}
+
+/// Decodes identity and `spec` of an object, for kinds whose content is read into a type of another crate.
+///
+/// # Errors
+/// As [`Object::decode`].
+pub fn decode_spec<S: serde::de::DeserializeOwned>(json: &str) -> Result<(Meta, S), DecodeError> {
+    #[derive(Deserialize)]
+    #[serde(bound = "S: serde::de::DeserializeOwned")]
+    struct Wire<'a, S> {
+        #[serde(borrow)]
+        metadata: WireMeta<'a>,
+        spec: S,
+    }
+    let wire: Wire<'_, S> = decode(json)?;
+    Ok((wire.metadata.compact().map_err(DecodeError)?, wire.spec))
 }
 
 #[cfg(test)]

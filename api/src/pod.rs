@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::{
     Meta, ObjectKey,
     meta::{Text, WireMeta},
+    names,
     object::{DecodeError, Kind, Object, decode},
+    taint::WireCondition,
 };
 
 /// One entry of `spec.resourceClaims` of a Pod or a PodGroup.
@@ -59,6 +63,19 @@ pub struct Pod {
     pub claim_statuses: Box<[ClaimStatus]>,
     /// `status.extendedResourceClaimStatus.resourceClaimName`, when set.
     pub extended_claim: Option<Arc<str>>,
+    /// `spec.priority`; 0 when absent.
+    pub priority: i32,
+    /// The condition `DisruptionTarget`, when there is one.
+    pub disruption: Option<Box<Disruption>>,
+}
+
+/// The condition `DisruptionTarget` of a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disruption {
+    /// It is exactly what the taint eviction controller writes: status True, its reason and message.
+    pub by_device_taint: bool,
+    /// Since when its status is True.
+    pub since: Option<Timestamp>,
 }
 
 impl Pod {
@@ -93,6 +110,8 @@ struct WireSpec<'a> {
     scheduling_group: Option<WireGroup<'a>>,
     #[serde(borrow, default)]
     resource_claims: Option<Vec<WireEntry<'a>>>,
+    #[serde(default)]
+    priority: Option<i32>,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +130,26 @@ struct WireStatus<'a> {
     resource_claim_statuses: Option<Vec<WireClaimStatus<'a>>>,
     #[serde(borrow, default)]
     extended_resource_claim_status: Option<WireExtended<'a>>,
+    /// Left as text: nearly no Pod has the condition that is looked for.
+    #[serde(borrow, default)]
+    conditions: Option<&'a RawValue>,
+}
+
+/// The condition `DisruptionTarget`. What cannot be read is as good as absent: it would be written again.
+fn disruption(conditions: Option<&RawValue>) -> Option<Box<Disruption>> {
+    let text = conditions?.get();
+    if !text.contains(names::DISRUPTION_TARGET) {
+        return None;
+    }
+    let all: Vec<WireCondition<'_>> = serde_json::from_str(text).ok()?;
+    let wire = all.iter().find(|c| &*c.type_ == names::DISRUPTION_TARGET)?;
+    let is_true = &*wire.status == "True";
+    Some(Box::new(Disruption {
+        by_device_taint: is_true
+            && wire.reason.as_deref() == Some(names::DISRUPTION_REASON)
+            && wire.message.as_deref() == Some(names::DISRUPTION_MESSAGE),
+        since: wire.last_transition_time.filter(|_| is_true),
+    }))
 }
 
 #[derive(Deserialize)]
@@ -169,9 +208,9 @@ impl Object for Pod {
     fn decode(json: &str) -> Result<Self, DecodeError> {
         let wire: Wire<'_> = decode(json)?;
         let meta = wire.metadata.compact().map_err(DecodeError)?;
-        let (phase, statuses_, extended) = match wire.status {
-            None => (None, None, None),
-            Some(s) => (s.phase, s.resource_claim_statuses, s.extended_resource_claim_status),
+        let (phase, statuses_, extended, conditions) = match wire.status {
+            None => (None, None, None, None),
+            Some(s) => (s.phase, s.resource_claim_statuses, s.extended_resource_claim_status, s.conditions),
         };
         Ok(Self {
             meta,
@@ -185,6 +224,8 @@ impl Object for Pod {
             claims: entries(wire.spec.resource_claims),
             claim_statuses: statuses(statuses_),
             extended_claim: extended.and_then(|e| non_empty(e.resource_claim_name)),
+            priority: wire.spec.priority.unwrap_or_default(),
+            disruption: disruption(conditions),
         })
     }
 
@@ -234,6 +275,28 @@ mod tests {
         assert!(!done(node, "Running", deleted));
         assert!(!done("", "Pending", ""));
         assert!(!done("", "SomethingNew", ""));
+    }
+
+    #[test]
+    fn the_disruption_condition_is_read_where_there_is_one() {
+        let with = |conditions: &str| {
+            Pod::decode(&POD.replace(r#""phase":"Running""#, &format!(r#""conditions":{conditions}"#)))
+                .unwrap()
+        };
+        assert_eq!(with("null").disruption, None);
+        assert_eq!(
+            with(r#"[{"type":"Ready","status":"True","message":"DisruptionTarget"}]"#).disruption,
+            None
+        );
+        let ours = with(
+            r#"[{"type":"DisruptionTarget","status":"True","reason":"DeletionByDeviceTaintManager",
+            "message":"Device Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime":"2026-01-02T03:04:05Z"}]"#,
+        );
+        assert!(ours.disruption.is_some_and(|d| d.by_device_taint && d.since.is_some()));
+        let other =
+            with(r#"[{"type":"DisruptionTarget","status":"False","reason":"PreemptionByScheduler"}]"#);
+        assert_eq!(other.disruption.as_deref(), Some(&Disruption { by_device_taint: false, since: None }));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! **Invariant.** Nothing here does I/O, reads a clock or awaits: time is an argument, and the same view gives
 //! the same plan.
 
+pub mod devicetainteviction;
 pub mod plan;
 pub mod resourceclaim;
 pub mod view;

@@ -2,9 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use dra_api::{Consumer, ObjectKey, ResourceVersion, Uid};
+use dra_api::{
+    Consumer, ObjectKey, ResourceVersion, Uid,
+    taint::{Condition, RuleVersion},
+};
+use jiff::Timestamp;
 
-use crate::Elapsed;
+use crate::{Elapsed, view::Eviction};
 
 /// The result of planning one key.
 #[derive(Debug, Default)]
@@ -13,6 +17,8 @@ pub struct Plan {
     pub lookups: Vec<Lookup>,
     /// What to do, in order.
     pub actions: Vec<Action>,
+    /// When to plan the key again although nothing changes.
+    pub wake_at: Option<Elapsed>,
     /// Why the key is not where it should be, for people.
     pub why: Vec<Why>,
 }
@@ -64,6 +70,8 @@ impl fmt::Display for Lookup {
 pub struct Pass {
     /// The time.
     pub now: Elapsed,
+    /// The same as the wall clock shows it, when the pass began.
+    pub wall: Timestamp,
     /// Entries whose claim could not be created.
     pub failed_creates: Vec<Arc<str>>,
     /// Facts that could not be fetched.
@@ -84,6 +92,8 @@ pub enum SubjectKind {
     Pod,
     /// A PodGroup.
     PodGroup,
+    /// A DeviceTaintRule.
+    DeviceTaintRule,
 }
 
 impl SubjectKind {
@@ -92,6 +102,7 @@ impl SubjectKind {
         match self {
             Self::Pod => "Pod",
             Self::PodGroup => "PodGroup",
+            Self::DeviceTaintRule => "DeviceTaintRule",
         }
     }
 
@@ -100,6 +111,7 @@ impl SubjectKind {
         match self {
             Self::Pod => "v1",
             Self::PodGroup => dra_api::names::POD_GROUP_API_VERSION,
+            Self::DeviceTaintRule => "resource.k8s.io/v1",
         }
     }
 
@@ -108,6 +120,7 @@ impl SubjectKind {
         match self {
             Self::Pod => "",
             Self::PodGroup => dra_api::names::SCHEDULING_GROUP,
+            Self::DeviceTaintRule => dra_api::names::RESOURCE_GROUP,
         }
     }
 }
@@ -203,6 +216,30 @@ pub struct Notice {
     pub action: &'static str,
     /// The text; the same words for the same situation, so that repetitions aggregate.
     pub note: String,
+    /// Something is wrong; otherwise it is news.
+    pub warning: bool,
+}
+
+/// How Pods are made to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionMode {
+    /// They are deleted, as in-tree. PodDisruptionBudgets do not count.
+    Delete,
+    /// The eviction subresource is asked, which honours PodDisruptionBudgets.
+    Evict,
+}
+
+/// The condition that a rule is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleReport {
+    /// The rule.
+    pub rule: Subject,
+    /// The version it is written through.
+    pub version: RuleVersion,
+    /// The condition `EvictionInProgress`.
+    pub condition: Condition,
+    /// When what it tells happened.
+    pub changed: Elapsed,
 }
 
 /// Something to do.
@@ -249,6 +286,33 @@ pub enum Action {
     },
     /// Tell people.
     Notify(Notice),
+    /// Remember that a Pod is to be evicted, or that it is not any more. No request is made.
+    Schedule {
+        /// The Pod.
+        pod: Subject,
+        /// When and why; none to forget it.
+        eviction: Option<Box<Eviction>>,
+    },
+    /// Set the Pod's condition `DisruptionTarget`.
+    Disrupt {
+        /// The Pod.
+        pod: Subject,
+        /// `lastTransitionTime`.
+        since: Timestamp,
+    },
+    /// Make the Pod go.
+    Evict {
+        /// The Pod as it was seen.
+        pod: Precondition,
+        /// How.
+        mode: EvictionMode,
+        /// Uids of the rules because of which it goes.
+        rules: Vec<Uid>,
+        /// Since when it should be gone.
+        at: Timestamp,
+    },
+    /// Write the condition of a rule.
+    Report(Box<RuleReport>),
 }
 
 impl fmt::Display for Action {
@@ -289,6 +353,22 @@ impl fmt::Display for Action {
                 notice.subject.key,
                 notice.reason,
                 notice.note
+            ),
+            Self::Schedule { pod, eviction: Some(eviction) } => {
+                write!(f, "schedule eviction of Pod {}", pod.key)?;
+                match eviction.at {
+                    Some(at) => write!(f, " at {at}"),
+                    None => f.write_str(" once it is not paused any more"),
+                }
+            }
+            Self::Schedule { pod, eviction: None } => write!(f, "cancel eviction of Pod {}", pod.key),
+            Self::Disrupt { pod, .. } => write!(f, "mark Pod {} as disrupted", pod.key),
+            Self::Evict { pod, mode: EvictionMode::Delete, .. } => write!(f, "delete Pod {}", pod.key),
+            Self::Evict { pod, mode: EvictionMode::Evict, .. } => write!(f, "evict Pod {}", pod.key),
+            Self::Report(report) => write!(
+                f,
+                "report {} {}: {}",
+                report.condition.reason, report.rule.key, report.condition.message
             ),
         }
     }

@@ -70,14 +70,15 @@ pub struct Occurrence {
 /// Hands events over; never waits.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    sender: mpsc::Sender<Occurrence>,
+    component: &'static str,
+    sender: mpsc::Sender<(&'static str, Occurrence)>,
     outcomes: IntCounterVec,
 }
 
 /// Writes what a [`Recorder`] was handed.
 #[derive(Debug)]
 pub struct Writer {
-    receiver: mpsc::Receiver<Occurrence>,
+    receiver: mpsc::Receiver<(&'static str, Occurrence)>,
     aggregator: Aggregator,
     outcomes: IntCounterVec,
     clock: Clock,
@@ -103,14 +104,23 @@ pub fn recorder(
     )?;
     registry.register(Box::new(outcomes.clone()))?;
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let aggregator = Aggregator::new(component, instance);
-    Ok((Recorder { sender, outcomes: outcomes.clone() }, Writer { receiver, aggregator, outcomes, clock }))
+    let aggregator = Aggregator::new(instance);
+    Ok((
+        Recorder { component, sender, outcomes: outcomes.clone() },
+        Writer { receiver, aggregator, outcomes, clock },
+    ))
 }
 
 impl Recorder {
+    /// A recorder for events that another component reports, through the same writer.
+    #[must_use]
+    pub fn of(&self, component: &'static str) -> Self {
+        Self { component, ..self.clone() }
+    }
+
     /// Records an occurrence; drops it (and counts that) when too many wait.
     pub fn record(&self, occurrence: Occurrence) {
-        if self.sender.try_send(occurrence).is_err() {
+        if self.sender.try_send((self.component, occurrence)).is_err() {
             self.outcomes.with_label_values(&["dropped"]).inc();
         }
     }
@@ -119,8 +129,8 @@ impl Recorder {
 impl Writer {
     /// Writes events until every recorder is gone.
     pub async fn run(mut self, client: Client) {
-        while let Some(occurrence) = self.receiver.recv().await {
-            let written = AssertUnwindSafe(self.write(&client, occurrence)).catch_unwind().await;
+        while let Some((component, occurrence)) = self.receiver.recv().await {
+            let written = AssertUnwindSafe(self.write(&client, component, occurrence)).catch_unwind().await;
             let outcome = written.unwrap_or_else(|_| {
                 tracing::error!("an event could not be written; going on with the next");
                 "failed"
@@ -130,8 +140,14 @@ impl Writer {
     }
 
     /// Writes one event, if it is worth a write; returns what became of it.
-    async fn write(&mut self, client: &Client, occurrence: Occurrence) -> &'static str {
-        let decision = self.aggregator.observe(occurrence.clone(), self.clock.elapsed(), self.clock.now());
+    async fn write(
+        &mut self,
+        client: &Client,
+        component: &'static str,
+        occurrence: Occurrence,
+    ) -> &'static str {
+        let (elapsed, now) = (self.clock.elapsed(), self.clock.now());
+        let decision = self.aggregator.observe(component, occurrence.clone(), elapsed, now);
         let (label, request) = match decision {
             Decision::Create { namespace, body } => {
                 let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
@@ -197,18 +213,23 @@ struct Budget {
 /// Turns occurrences into as few writes as tell the story.
 #[derive(Debug)]
 struct Aggregator {
-    component: &'static str,
     instance: String,
     series: BTreeMap<Occurrence, Series>,
     budgets: BTreeMap<Arc<str>, Budget>,
 }
 
 impl Aggregator {
-    fn new(component: &'static str, instance: String) -> Self {
-        Self { component, instance, series: BTreeMap::new(), budgets: BTreeMap::new() }
+    fn new(instance: String) -> Self {
+        Self { instance, series: BTreeMap::new(), budgets: BTreeMap::new() }
     }
 
-    fn observe(&mut self, mut occurrence: Occurrence, elapsed: Duration, now: Timestamp) -> Decision {
+    fn observe(
+        &mut self,
+        component: &str,
+        mut occurrence: Occurrence,
+        elapsed: Duration,
+        now: Timestamp,
+    ) -> Decision {
         truncate(&mut occurrence.note, LONGEST_NOTE);
         let namespace = match &*occurrence.regarding.namespace {
             "" => Arc::from("default"),
@@ -231,21 +252,27 @@ impl Aggregator {
             return Decision::Suppress;
         }
         let name = event_name(&occurrence.regarding.name, now);
-        let body = self.body(&occurrence, &namespace, &name, now);
+        let body = self.body(component, &occurrence, (&namespace, &name), now);
         let series = Series { name, count: 1, seen: elapsed, written: elapsed, pause: FIRST_UPDATE };
         self.series.insert(occurrence, series);
         self.forget(elapsed);
         Decision::Create { namespace, body }
     }
 
-    fn body(&self, occurrence: &Occurrence, namespace: &str, name: &str, now: Timestamp) -> Value {
+    fn body(
+        &self,
+        component: &str,
+        occurrence: &Occurrence,
+        (namespace, name): (&str, &str),
+        now: Timestamp,
+    ) -> Value {
         let regarding = &occurrence.regarding;
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
             "eventTime": micro_time(now),
-            "reportingController": self.component,
+            "reportingController": component,
             "reportingInstance": self.instance,
             "type": match occurrence.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
             "reason": occurrence.reason,
@@ -358,12 +385,12 @@ mod tests {
 
     fn observe(aggregator: &mut Aggregator, pod: &str, note: &str, seconds: u64) -> Decision {
         let (elapsed, now) = at(seconds);
-        aggregator.observe(occurrence(pod, note), elapsed, now)
+        aggregator.observe("c", occurrence(pod, note), elapsed, now)
     }
 
     #[test]
     fn a_new_event_is_complete() {
-        let mut a = Aggregator::new("resource_claim", "host".into());
+        let mut a = Aggregator::new("host".into());
         let Decision::Create { namespace, body } = observe(&mut a, "p", "no template", 1) else { panic!() };
         assert_eq!(&*namespace, "ns");
         assert_eq!(body["eventTime"], "1970-01-01T00:00:01.000000Z");
@@ -376,7 +403,7 @@ mod tests {
 
     #[test]
     fn repetitions_become_a_count_that_is_written_ever_more_rarely() {
-        let mut a = Aggregator::new("c", "i".into());
+        let mut a = Aggregator::new("i".into());
         let mut written = Vec::new();
         for second in 0..600 {
             match observe(&mut a, "p", "n", second) {
@@ -393,14 +420,14 @@ mod tests {
 
     #[test]
     fn the_same_event_after_a_long_silence_is_a_new_one() {
-        let mut a = Aggregator::new("c", "i".into());
+        let mut a = Aggregator::new("i".into());
         observe(&mut a, "p", "n", 0);
         assert!(matches!(observe(&mut a, "p", "n", 400), Decision::Create { .. }));
     }
 
     #[test]
     fn an_event_that_was_not_written_is_written_at_its_next_occurrence() {
-        let mut a = Aggregator::new("c", "i".into());
+        let mut a = Aggregator::new("i".into());
         observe(&mut a, "p", "n", 0);
         a.give_up(occurrence("p", "n"));
         assert!(matches!(observe(&mut a, "p", "n", 1), Decision::Create { .. }));
@@ -408,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_flood_about_one_object_is_cut_off_and_others_are_heard() {
-        let mut a = Aggregator::new("c", "i".into());
+        let mut a = Aggregator::new("i".into());
         let mut decisions = (0..30).map(|n| observe(&mut a, "p", &format!("text {n}"), 1));
         assert!(decisions.by_ref().take(25).all(|d| matches!(d, Decision::Create { .. })));
         assert!(decisions.all(|d| d == Decision::Suppress));
@@ -419,7 +446,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_comes() {
-        let mut a = Aggregator::new("c", "i".into());
+        let mut a = Aggregator::new("i".into());
         for n in 0..10_000 {
             observe(&mut a, &format!("p{n}"), "n", 1);
         }
@@ -428,7 +455,7 @@ mod tests {
 
     #[test]
     fn long_notes_and_names_are_cut_to_what_the_api_server_takes() {
-        let mut a = Aggregator::new("c", "i".into());
+        let mut a = Aggregator::new("i".into());
         let Decision::Create { body, .. } = observe(&mut a, &"p".repeat(253), &"é".repeat(2000), 1) else {
             panic!()
         };

@@ -32,6 +32,11 @@ impl RateLimit {
         }
     }
 
+    /// Waits until it is this caller's turn. Whoever gives up waiting loses the turn, and nobody else has it.
+    pub async fn turn(&self) {
+        tokio::time::sleep_until(self.admit(Instant::now())).await;
+    }
+
     /// When a request that asks now may be sent.
     fn admit(&self, now: Instant) -> Instant {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);

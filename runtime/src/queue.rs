@@ -2,7 +2,7 @@
 //! its work failed or asked for it. Same semantics and metric names as client-go's.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fmt::Display,
     future::Future,
     panic::AssertUnwindSafe,
@@ -31,12 +31,27 @@ pub enum Next {
     Settled,
     /// It is settled, and looked at again after about this time.
     Again(Duration),
+    /// It is settled until exactly this time has passed.
+    Wake(Duration),
     /// It failed: again after its exponential delay, at the earliest after this time (what the API server asked
     /// for).
     Retry(Duration),
 }
 
-/// Metrics of one queue, under the names that every Kubernetes controller uses.
+/// Metrics of all queues, under the names that every Kubernetes controller uses.
+#[derive(Clone, Debug)]
+pub struct QueuesMetrics {
+    depth: IntGaugeVec,
+    adds: IntCounterVec,
+    retries: IntCounterVec,
+    panics: IntCounterVec,
+    waited: HistogramVec,
+    worked: HistogramVec,
+    unfinished: prometheus::GaugeVec,
+    longest: prometheus::GaugeVec,
+}
+
+/// Metrics of one queue.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     depth: IntGauge,
@@ -50,11 +65,21 @@ pub struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// Metrics of the queue called `name`, registered in `registry`.
+    /// Metrics of the only queue, registered in `registry`.
     ///
     /// # Errors
     /// When they are registered already.
     pub fn new(registry: &Registry, name: &str) -> Result<Self, prometheus::Error> {
+        Ok(QueuesMetrics::new(registry)?.queue(name))
+    }
+}
+
+impl QueuesMetrics {
+    /// Registers the metrics of all queues in `registry`.
+    ///
+    /// # Errors
+    /// When they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = |metric: &str, help: &str| Opts::new(format!("workqueue_{metric}"), help);
         let depth = IntGaugeVec::new(opts("depth", "Current depth of workqueue"), &["name"])?;
         let adds =
@@ -110,23 +135,31 @@ impl QueueMetrics {
         for collector in all {
             registry.register(collector)?;
         }
-        Ok(Self {
-            depth: depth.with_label_values(&[name]),
-            adds: adds.with_label_values(&[name]),
-            retries: retries.with_label_values(&[name]),
-            panics: panics.with_label_values(&[name]),
-            waited: waited.with_label_values(&[name]),
-            worked: worked.with_label_values(&[name]),
-            unfinished: unfinished.with_label_values(&[name]),
-            longest: longest.with_label_values(&[name]),
-        })
+        Ok(Self { depth, adds, retries, panics, waited, worked, unfinished, longest })
+    }
+
+    /// Those of the queue called `name`.
+    pub fn queue(&self, name: &str) -> QueueMetrics {
+        let name = &[name];
+        QueueMetrics {
+            depth: self.depth.with_label_values(name),
+            adds: self.adds.with_label_values(name),
+            retries: self.retries.with_label_values(name),
+            panics: self.panics.with_label_values(name),
+            waited: self.waited.with_label_values(name),
+            worked: self.worked.with_label_values(name),
+            unfinished: self.unfinished.with_label_values(name),
+            longest: self.longest.with_label_values(name),
+        }
     }
 }
 
 #[derive(Debug)]
 struct State<K> {
-    /// Keys that a worker may take, oldest first.
-    ready: VecDeque<K>,
+    /// Keys that a worker may take, by rank and then oldest first.
+    ready: BTreeMap<(i64, u64), K>,
+    /// Number of keys that were ever ready.
+    arrived: u64,
     /// Keys to be worked on, and since when; a key in work may be here too.
     dirty: BTreeMap<K, Instant>,
     working: BTreeMap<K, Instant>,
@@ -145,14 +178,21 @@ pub struct Queue<K> {
     timer: Notify,
     chance: Arc<Chance>,
     metrics: QueueMetrics,
+    rank: fn(&K) -> i64,
 }
 
 impl<K: Ord + Clone + Display> Queue<K> {
-    /// An empty queue.
+    /// An empty queue: first come, first served.
     pub fn new(metrics: QueueMetrics, chance: Arc<Chance>) -> Self {
+        Self::ranked(metrics, chance, |_| 0)
+    }
+
+    /// An empty queue in which keys of a lower rank come first.
+    pub fn ranked(metrics: QueueMetrics, chance: Arc<Chance>, rank: fn(&K) -> i64) -> Self {
         Self {
             state: Mutex::new(State {
-                ready: VecDeque::new(),
+                ready: BTreeMap::new(),
+                arrived: 0,
                 dirty: BTreeMap::new(),
                 working: BTreeMap::new(),
                 failures: BTreeMap::new(),
@@ -164,6 +204,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
             timer: Notify::new(),
             chance,
             metrics,
+            rank,
         }
     }
 
@@ -185,10 +226,16 @@ impl<K: Ord + Clone + Display> Queue<K> {
         self.metrics.adds.inc();
         state.dirty.insert(key.clone(), Instant::now());
         if !state.working.contains_key(&key) {
-            state.ready.push_back(key);
-            self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
-            self.ready.notify_one();
+            self.make_ready(state, key);
         }
+    }
+
+    fn make_ready(&self, state: &mut State<K>, key: K) {
+        let place = ((self.rank)(&key), state.arrived);
+        state.arrived = state.arrived.wrapping_add(1);
+        state.ready.insert(place, key);
+        self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
+        self.ready.notify_one();
     }
 
     /// The next key, or nothing once the queue is closed.
@@ -200,7 +247,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
                 if state.closed {
                     return None;
                 }
-                if let Some(key) = state.ready.pop_front() {
+                if let Some((_, key)) = state.ready.pop_first() {
                     self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
                     let now = Instant::now();
                     if let Some(since) = state.dirty.remove(&key) {
@@ -236,6 +283,10 @@ impl<K: Ord + Clone + Display> Queue<K> {
                 state.failures.remove(&key);
                 Some(self.chance.jitter(after))
             }
+            Next::Wake(after) => {
+                state.failures.remove(&key);
+                Some(after)
+            }
             Next::Retry(at_least) => {
                 let failures = state.failures.entry(key.clone()).or_default();
                 *failures = failures.saturating_add(1);
@@ -249,9 +300,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
             self.timer.notify_one();
         }
         if state.dirty.contains_key(&key) {
-            state.ready.push_back(key);
-            self.metrics.depth.set(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
-            self.ready.notify_one();
+            self.make_ready(&mut state, key);
         }
     }
 
@@ -297,7 +346,21 @@ impl<K: Ord + Clone + Display> Queue<K> {
         F: Fn(K) -> Fut,
         Fut: Future<Output = Next>,
     {
-        while let Some(key) = self.take().await {
+        self.run_worker_when(|| std::future::ready(()), work).await;
+    }
+
+    /// As [`Queue::run_worker`], and waits for `turn` before it takes each key: whatever has come with a lower rank
+    /// meanwhile goes first.
+    pub async fn run_worker_when<T, Turn, F, Fut>(&self, turn: T, work: F)
+    where
+        T: Fn() -> Turn,
+        Turn: Future<Output = ()>,
+        F: Fn(K) -> Fut,
+        Fut: Future<Output = Next>,
+    {
+        loop {
+            turn().await;
+            let Some(key) = self.take().await else { return };
             // The closure itself may panic too, before there is a future.
             let attempt = AssertUnwindSafe(async { work(key.clone()).await }).catch_unwind().await;
             let next = attempt.unwrap_or_else(|panic| {
@@ -396,6 +459,31 @@ mod tests {
         queue.add("a".into());
         assert_eq!(run(&queue, 3, |_, _| Next::Settled).await, ["a", "b"]);
         assert_eq!(queue.metrics.adds.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_of_a_lower_rank_come_first_and_others_in_the_order_of_their_arrival() {
+        let metrics = QueueMetrics::new(&Registry::new(), "test").unwrap();
+        let length = |key: &String| i64::try_from(key.len()).unwrap();
+        let queue = Arc::new(Queue::ranked(metrics, Arc::new(Chance::seeded(1)), length));
+        for key in ["bbb", "dd", "a", "cc"] {
+            queue.add(key.into());
+        }
+        assert_eq!(run(&queue, 1, |_, _| Next::Settled).await, ["a", "dd", "cc", "bbb"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_wakes_at_exactly_the_time_it_asked_for() {
+        let queue = queue();
+        queue.add("a".into());
+        let began = Instant::now();
+        let wake = |_: &str, attempt| match attempt {
+            1 => Next::Wake(Duration::from_hours(1)),
+            _ => Next::Settled,
+        };
+        assert_eq!(run(&queue, 1, wake).await, ["a", "a"]);
+        let took = began.elapsed();
+        assert!(took >= Duration::from_hours(1) && took < Duration::from_secs(3601), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

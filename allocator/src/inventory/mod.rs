@@ -6,6 +6,7 @@
 pub(crate) mod details;
 pub(crate) mod pool;
 pub(crate) mod slice;
+pub(crate) mod tainting;
 pub(crate) mod usage;
 
 use std::collections::BTreeSet;
@@ -288,7 +289,10 @@ impl Inventory {
     }
 
     /// Pools from this one on, sorted.
-    pub(crate) fn pools_from(&self, first: &PoolId) -> impl Iterator<Item = (&PoolId, &Arc<Pool>)> {
+    pub(crate) fn pools_from<'a>(
+        &'a self,
+        first: &PoolId,
+    ) -> impl Iterator<Item = (&'a PoolId, &'a Arc<Pool>)> + use<'a> {
         self.pools.range(first.clone()..)
     }
 

@@ -288,6 +288,11 @@ impl Slice {
         self.rows.get(position as usize).map_or("", |row| row.name.of(&self.texts))
     }
 
+    /// Whether any device has a taint with this effect.
+    pub(crate) fn has_taint(&self, effect: &str) -> bool {
+        self.taints.iter().any(|taint| taint.effect == effect)
+    }
+
     /// How many different taints the slice publishes.
     pub(crate) fn taint_count(&self) -> usize {
         self.taints.len()

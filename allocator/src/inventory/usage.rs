@@ -124,6 +124,11 @@ impl DeviceUse {
         })
     }
 
+    /// Claims that hold the device in whatever way, one entry for each holding.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.holders.iter().map(|holder| &holder.claim)
+    }
+
     /// Claims that hold the device other than for administration, sorted, each once.
     pub(crate) fn claims(&self) -> Vec<Arc<str>> {
         let mut claims: Vec<_> = self

@@ -36,6 +36,7 @@ impl ResourceClaims {
             Change::PodGroup(delta) => self.group_changed(view, delta, &mut keys),
             Change::Claim(delta) => self.claim_changed(view, delta, &mut keys),
             Change::Template(delta) => self.template_changed(view, delta, &mut keys),
+            Change::Slice(_) | Change::TaintRule(_) | Change::Eviction(_) => {}
         }
         keys.into_iter().collect()
     }

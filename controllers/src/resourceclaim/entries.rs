@@ -93,6 +93,8 @@ pub(super) fn find_generated<'v>(view: &'v View, owner: &Subject, entry: &str) -
         .filter(|c| match owner.kind {
             SubjectKind::Pod => c.pod_owner().is_some(),
             SubjectKind::PodGroup => c.pod_group_owner().is_some(),
+            // Nothing is generated for rules.
+            SubjectKind::DeviceTaintRule => false,
         })
         .filter(|c| c.pod_claim_name.as_deref() == Some(entry) && serves(c, has_consumer(c, &owner.uid)))
         .max_by(|a, b| {
@@ -196,14 +198,20 @@ pub(super) fn say(
     plan: &mut Plan,
 ) {
     let note = note(subject.kind, &entry.name, &why);
-    plan.actions.push(Action::Notify(Notice { subject: subject.clone(), reason, action, note }));
+    plan.actions.push(Action::Notify(Notice {
+        subject: subject.clone(),
+        reason,
+        action,
+        note,
+        warning: true,
+    }));
     plan.why.push(why);
 }
 
 /// The text of an event about one entry, as in-tree puts it.
 pub fn note(kind: SubjectKind, entry: &str, why: &dyn std::fmt::Display) -> String {
     match kind {
-        SubjectKind::Pod => format!("PodResourceClaim {entry}: {why}"),
+        SubjectKind::Pod | SubjectKind::DeviceTaintRule => format!("PodResourceClaim {entry}: {why}"),
         SubjectKind::PodGroup => format!("PodGroupResourceClaim {entry}: {why}"),
     }
 }

@@ -4,17 +4,24 @@
 //! whichever way it came, so that a planner never acts again on what it has already changed while the watch
 //! lags behind.
 
+mod devices;
+mod evictions;
 mod index;
 mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dra_allocator::{Features, Inventory};
 use dra_api::{
-    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, Meta, Object, ObjectKey, Pod, PodGroup,
-    ResourceVersion, Uid,
+    Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Meta, Object, ObjectKey,
+    Pod, PodGroup, ResourceVersion, Uid,
 };
 
+pub use devices::{ResourceSlice, device_id};
+pub use evictions::{
+    Eviction, EvictionChange, EvictionCounts, Evictions, OVERDUE_AFTER, Reason, RuleNote, TaintSource,
+};
 pub use index::{Edit, Index};
 use store::Outcome;
 pub use store::{Source, Store, UNCONFIRMED_FOR};
@@ -45,6 +52,12 @@ pub enum Change {
     Claim(Delta<Claim>),
     /// A template came, changed or went.
     Template(Delta<ClaimTemplate>),
+    /// A slice came, changed or went.
+    Slice(Delta<ResourceSlice>),
+    /// A taint rule came, changed or went.
+    TaintRule(Delta<DeviceTaintRule>),
+    /// What is remembered about evictions has changed.
+    Eviction(EvictionChange),
 }
 
 /// Labels of the in-tree gauge: allocated, admin access, source.
@@ -69,6 +82,8 @@ pub struct Indexes {
     /// Claims by namespace and the uids in `status.reservedFor`.
     pub claims_by_consumer: Index<ObjectKey>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
+    /// Slices, taints and allocations; none while no controller asks for devices.
+    devices: Option<Inventory>,
 }
 
 /// A kind that the view keeps.
@@ -81,6 +96,9 @@ pub trait Tracked: Object {
     fn index(&self, indexes: &mut Indexes, edit: Edit);
     #[doc(hidden)]
     fn change(delta: Delta<Self>) -> Change;
+    /// Drops what is kept elsewhere, or by nobody, before the object is stored.
+    #[doc(hidden)]
+    fn reduce(&mut self, _: &mut Indexes) {}
 }
 
 /// The picture of the cluster.
@@ -94,8 +112,14 @@ pub struct View {
     pub claims: Store<Claim>,
     /// Templates.
     pub templates: Store<ClaimTemplate>,
+    /// Slices; their devices are in the inventory.
+    pub slices: Store<ResourceSlice>,
+    /// Taint rules; empty while their API is not served.
+    pub taint_rules: Store<DeviceTaintRule>,
     /// Who points at whom.
     pub index: Indexes,
+    /// Pods that are to be evicted.
+    pub evictions: Evictions,
     /// True when the API server serves PodGroups.
     pub pod_groups_served: bool,
     /// Claims whose allocation we cleared, and the state in which that left them.
@@ -105,6 +129,18 @@ pub struct View {
 }
 
 impl View {
+    /// Keeps slices, taints and allocations from now on; before, devices of allocations are not kept, because the
+    /// claim controller has no use for them. Call it before the first object is observed.
+    pub fn keep_devices(&mut self, features: Features) {
+        self.index.devices = Some(Inventory::new(features));
+    }
+
+    /// Slices, taints and allocations; empty unless [`View::keep_devices`] was called. Claims go by the name
+    /// `namespace/name`.
+    pub fn inventory(&self) -> Option<&Inventory> {
+        self.index.devices.as_ref()
+    }
+
     /// An object as the watch or an answer showed it. Returns what changed, or nothing if a later state is known.
     pub fn observe<T: Tracked>(&mut self, object: T, source: Source, now: Elapsed) -> Option<Change> {
         let key = object.meta().key.clone();
@@ -113,7 +149,8 @@ impl View {
         if let Some(old) = &old {
             old.index(indexes, Edit::Remove);
         }
-        if let Some(new) = store.get(&key) {
+        if let Some(new) = store.get_mut(&key) {
+            new.reduce(indexes);
             new.index(indexes, Edit::Add);
         }
         Some(T::change(Delta { key, old }))
@@ -182,6 +219,8 @@ impl View {
         self.pod_groups.forget_old(now);
         self.claims.forget_old(now);
         self.templates.forget_old(now);
+        self.slices.forget_old(now);
+        self.taint_rules.forget_old(now);
         self.doubtful.retain(|_, owners| {
             owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
             !owners.is_empty()
@@ -231,6 +270,57 @@ impl View {
     /// Number of claims by allocation, admin access and source; only combinations that occur.
     pub fn claim_counts(&self) -> impl Iterator<Item = (ClaimLabels, u64)> {
         self.index.claim_counts.iter().map(|(labels, n)| (*labels, *n))
+    }
+
+    /// Remembers that the Pod is to be evicted, or that it is not any more. Nothing if the Pod has gone meanwhile.
+    pub fn schedule_eviction(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        eviction: Option<Eviction>,
+        now: Elapsed,
+    ) -> Option<Change> {
+        if eviction.is_some() {
+            self.pods.get(key).filter(|pod| pod.meta.uid == *uid)?;
+        }
+        Some(Change::Eviction(self.evictions.set(key, eviction, now)))
+    }
+
+    /// The API server has accepted that the Pod goes, because of these rules.
+    pub fn note_evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> Change {
+        Change::Eviction(self.evictions.evicted(pod, rules, now))
+    }
+
+    /// A request to evict the Pod ended without an answer.
+    pub fn note_eviction_in_doubt(&mut self, pod: &ObjectKey, rules: &[Uid]) {
+        self.evictions.in_doubt(pod, rules);
+    }
+
+    /// A PodDisruptionBudget forbids the Pod's eviction, or does so no more.
+    pub fn note_blocked(&mut self, pod: &ObjectKey, blocked: bool) -> Option<Change> {
+        self.evictions.set_blocked(pod, blocked).map(Change::Eviction)
+    }
+
+    /// The condition of the rule was written.
+    pub fn note_reported(&mut self, rule: &Uid, now: Elapsed) {
+        self.evictions.written(rule, now);
+    }
+
+    /// Call with each change, before planners are told of it: what follows from it for evictions is a change of its
+    /// own.
+    pub fn follow_evictions(&mut self, change: &Change, now: Elapsed) -> Option<Change> {
+        match change {
+            Change::Pod(delta) => {
+                let pod = self.pods.get(&delta.key);
+                self.evictions.pod_changed(&delta.key, pod, now).map(Change::Eviction)
+            }
+            Change::TaintRule(delta) => {
+                let old = delta.old.as_ref().map(|old| &old.meta.uid);
+                self.evictions.rule_changed(old, self.taint_rules.get(&delta.key), now);
+                None
+            }
+            _ => None,
+        }
     }
 
     /// Call with each change: drops notes about claims that are gone.
@@ -342,6 +432,18 @@ impl Tracked for Claim {
         for consumer in &self.reserved_for {
             indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
         }
+        if let Some(inventory) = &mut indexes.devices
+            && self.allocation.is_some()
+        {
+            let name = key.to_string();
+            match edit {
+                Edit::Add => {
+                    let held = devices::holdings(self, inventory.features().consumable_capacity);
+                    inventory.apply_holdings(&name, held);
+                }
+                Edit::Remove => inventory.remove_allocation(&name),
+            }
+        }
         let count = indexes.claim_counts.entry(labels(self)).or_default();
         *count = match edit {
             Edit::Add => count.saturating_add(1),
@@ -354,6 +456,14 @@ impl Tracked for Claim {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Claim(delta)
+    }
+
+    fn reduce(&mut self, indexes: &mut Indexes) {
+        if indexes.devices.is_none()
+            && let Some(allocation) = &mut self.allocation
+        {
+            allocation.devices = Box::default();
+        }
     }
 }
 
@@ -370,5 +480,54 @@ impl Tracked for ClaimTemplate {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Template(delta)
+    }
+}
+
+impl Tracked for ResourceSlice {
+    fn store(view: &View) -> &Store<Self> {
+        &view.slices
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.slices, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if let (Some(inventory), Edit::Remove) = (&mut indexes.devices, edit) {
+            inventory.remove_slice(&self.meta.key.name);
+        }
+    }
+
+    fn reduce(&mut self, indexes: &mut Indexes) {
+        let content = self.take_content();
+        if let (Some(inventory), Some(content)) = (&mut indexes.devices, content) {
+            inventory.apply_slice(&content);
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Slice(delta)
+    }
+}
+
+impl Tracked for DeviceTaintRule {
+    fn store(view: &View) -> &Store<Self> {
+        &view.taint_rules
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.taint_rules, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        let Some(inventory) = &mut indexes.devices else { return };
+        match edit {
+            Edit::Add => inventory.apply_taint_rule(&devices::taint_rule(self)),
+            Edit::Remove => inventory.remove_taint_rule(&self.meta.key.name),
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::TaintRule(delta)
     }
 }

@@ -89,6 +89,10 @@ impl<T: Object> Store<T> {
         self.entries.get(key).map(|e| &*e.object)
     }
 
+    pub(super) fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut T> {
+        self.entries.get_mut(key).map(|e| &mut *e.object)
+    }
+
     /// All objects, by key.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         let mut objects: Vec<&T> = self.entries.values().map(|e| &*e.object).collect();

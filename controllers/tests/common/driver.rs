@@ -526,7 +526,11 @@ impl Driver {
                 Ok(())
             }
             Action::Delete { claim, .. } => self.delete(server, claim),
-            Action::Notify(_) => Ok(()),
+            Action::Notify(_)
+            | Action::Schedule { .. }
+            | Action::Disrupt { .. }
+            | Action::Evict { .. }
+            | Action::Report(_) => Ok(()),
         }
     }
 
@@ -540,6 +544,7 @@ impl Driver {
         let (kind, verb) = match owner.kind {
             SubjectKind::Pod => (Kind::Pod, Verb::RecordPod),
             SubjectKind::PodGroup => (Kind::PodGroup, Verb::RecordGroup),
+            SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
         };
         let wanted: Vec<_> = statuses.iter().map(|(e, n)| (e.to_string(), n.to_string())).collect();
         let answer = self.request(server, verb, &owner.key.to_string(), |s| {

@@ -69,6 +69,7 @@ pub(crate) fn check(server: &Server, action: &Action) {
             let kind = match owner.kind {
                 SubjectKind::Pod => Kind::Pod,
                 SubjectKind::PodGroup => Kind::PodGroup,
+                SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
             };
             let Some(object) = server.get(kind, &owner.key).filter(|o| *owner.uid == *uid_of(o)) else {
                 return;
@@ -134,6 +135,10 @@ pub(crate) fn check(server: &Server, action: &Action) {
             assert!(!object["status"]["allocation"].is_null(), "reserved without allocation: {action}");
             assert!(!present.contains(&&*consumer.uid), "reserved twice: {action}");
         }
-        Action::Notify(_) => {}
+        Action::Notify(_)
+        | Action::Schedule { .. }
+        | Action::Disrupt { .. }
+        | Action::Evict { .. }
+        | Action::Report(_) => {}
     }
 }

@@ -1,0 +1,109 @@
+//! Plans for Pods: when to evict (spec §3.7), and the eviction itself (spec §4).
+
+use std::sync::Arc;
+
+use dra_api::{ObjectKey, Pod, Uid};
+use jiff::Timestamp;
+
+use super::{DeviceTaintEviction, REASON_EVICTION, evaluate::is_evictable, message};
+use crate::{
+    Elapsed,
+    plan::{Action, EvictionMode, Notice, Pass, Plan, Precondition, Subject, SubjectKind},
+    view::{Eviction, View},
+};
+
+impl DeviceTaintEviction {
+    /// Remembers what follows for the Pod, and comes back when its time has come.
+    pub(super) fn plan_pod(&self, view: &View, key: &ObjectKey, pass: &Pass) -> Plan {
+        let mut plan = Plan::default();
+        let recorded = view.evictions.get(key);
+        let Some(pod) = view.pods.get(key) else { return plan };
+        let found = self.evaluate(view, pod, recorded, pass.wall);
+        match (recorded, &found) {
+            (None, None) => return plan,
+            (Some(_), None) => {
+                if is_evictable(pod) {
+                    let note =
+                        "Cancelling deletion: no NoExecute taint that its claims do not tolerate is left";
+                    plan.actions.push(notify(pod, "CancelEviction", note.to_owned()));
+                }
+            }
+            (recorded, Some(found)) if recorded != Some(found) => {}
+            _ => {
+                plan.wake_at = wake_at(found.as_ref(), pass);
+                return plan;
+            }
+        }
+        plan.wake_at = wake_at(found.as_ref(), pass);
+        plan.actions.push(Action::Schedule { pod: subject(pod), eviction: found.map(Box::new) });
+        plan
+    }
+
+    /// Evicts the Pod if that is still right.
+    pub(super) fn plan_eviction(&self, view: &View, key: &ObjectKey, pass: &Pass) -> Plan {
+        let mut plan = Plan::default();
+        let Some(recorded) = view.evictions.get(key) else { return plan };
+        let Some(pod) = view.pods.get(key) else { return plan };
+        // What changed since may not have been followed up yet.
+        let Some(eviction) = self.evaluate(view, pod, Some(recorded), pass.wall).filter(|e| e.due) else {
+            return plan;
+        };
+        let marked = pod.disruption.as_ref().is_some_and(|d| d.by_device_taint);
+        let announce = |plan: &mut Plan| {
+            let note = format!("Marking for deletion: {}", message::reasons(&eviction.reasons));
+            plan.actions.push(notify(pod, "EvictPod", note));
+        };
+        match self.mode {
+            EvictionMode::Delete if !marked => {
+                announce(&mut plan);
+                let since = pod.disruption.as_ref().and_then(|d| d.since).unwrap_or(pass.wall);
+                plan.actions.push(Action::Disrupt { pod: subject(pod), since });
+                // The answer shows the Pod as it is now: it may have been deleted by others meanwhile.
+                return plan;
+            }
+            EvictionMode::Delete => {}
+            // The API server writes the condition itself once it is decided that the Pod goes.
+            EvictionMode::Evict => announce(&mut plan),
+        }
+        let rules: Vec<Uid> = eviction
+            .reasons
+            .iter()
+            .filter(|reason| !reason.paused)
+            .filter_map(|reason| match &reason.source {
+                crate::view::TaintSource::Rule { uid, .. } => Some(Arc::clone(uid)),
+                crate::view::TaintSource::Slice { .. } => None,
+            })
+            .collect();
+        plan.actions.push(Action::Evict {
+            pod: Precondition {
+                key: pod.meta.key.clone(),
+                uid: Arc::clone(&pod.meta.uid),
+                resource_version: pod.meta.resource_version,
+            },
+            mode: self.mode,
+            rules,
+            at: eviction.at.unwrap_or(pass.wall),
+        });
+        plan
+    }
+}
+
+fn subject(pod: &Pod) -> Subject {
+    Subject { kind: SubjectKind::Pod, key: pod.meta.key.clone(), uid: Arc::clone(&pod.meta.uid) }
+}
+
+fn notify(pod: &Pod, action: &'static str, note: String) -> Action {
+    Action::Notify(Notice { subject: subject(pod), reason: REASON_EVICTION, action, note, warning: false })
+}
+
+/// When the eviction becomes due.
+fn wake_at(eviction: Option<&Eviction>, pass: &Pass) -> Option<Elapsed> {
+    let at = eviction.filter(|eviction| !eviction.due)?.at?;
+    Some(until(at, pass))
+}
+
+/// The monotonic time at which the wall clock will show `at`, if it does not jump.
+pub(super) fn until(at: Timestamp, pass: &Pass) -> Elapsed {
+    let wait = at.duration_since(pass.wall);
+    pass.now.saturating_add(wait.try_into().unwrap_or_default())
+}

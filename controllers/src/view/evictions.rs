@@ -1,0 +1,325 @@
+//! Which Pods are to be evicted, when and why, and what became of it: the one piece of the picture that is not shown
+//! by the API server. It is written by carrying out [`crate::plan::Action::Schedule`] and by what happens to Pods.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use dra_allocator::DeviceId;
+use dra_api::{DeviceTaintRule, ObjectKey, Phase, Pod, Uid};
+use jiff::Timestamp;
+
+use super::index::{Edit, Index};
+use crate::Elapsed;
+
+/// A Pod whose time has come and that is still there after so long is overdue.
+pub const OVERDUE_AFTER: Duration = Duration::from_mins(1);
+
+/// Where a taint comes from. Rules sort before slices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaintSource {
+    /// A DeviceTaintRule.
+    Rule {
+        /// Its name.
+        name: Arc<str>,
+        /// Its uid.
+        uid: Uid,
+    },
+    /// A taint that a slice publishes for a device.
+    Slice {
+        /// The device.
+        device: DeviceId,
+        /// Position in the device's list of taints.
+        index: usize,
+        /// Name of the slice.
+        slice: Arc<str>,
+    },
+}
+
+/// A taint because of which a Pod is to be evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// Where the taint comes from.
+    pub source: TaintSource,
+    /// The device that is tainted; the first one when a rule taints several.
+    pub device: DeviceId,
+    /// Name of the claim that holds it.
+    pub claim: Arc<str>,
+    /// The taint, as `key=value:effect`.
+    pub taint: Arc<str>,
+    /// When the taint was added.
+    pub added: Timestamp,
+    /// For how many seconds the claim tolerates it, from then on.
+    pub tolerated: Option<i64>,
+    /// When the Pod is to be evicted because of this taint.
+    pub at: Timestamp,
+    /// The rule's evictions are paused.
+    pub paused: bool,
+}
+
+/// That a Pod is to be evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Uid of the Pod.
+    pub uid: Uid,
+    /// Its priority: low ones go first.
+    pub priority: i32,
+    /// Why, sorted by source; never empty.
+    pub reasons: Box<[Reason]>,
+    /// When; none while all reasons are paused.
+    pub at: Option<Timestamp>,
+    /// That time has come.
+    pub due: bool,
+}
+
+impl Eviction {
+    /// The rules among the reasons, by uid and name.
+    pub fn rules(&self) -> impl Iterator<Item = (&Uid, &Arc<str>)> {
+        self.reasons.iter().filter_map(|reason| match &reason.source {
+            TaintSource::Rule { name, uid } => Some((uid, name)),
+            TaintSource::Slice { .. } => None,
+        })
+    }
+}
+
+/// What changed in [`Evictions`].
+#[derive(Debug, Default)]
+pub struct EvictionChange {
+    /// Names of the rules whose numbers have changed.
+    pub rules: BTreeSet<Arc<str>>,
+    /// A Pod that is to be evicted now, with its priority.
+    pub due: Option<(i32, ObjectKey)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    eviction: Eviction,
+    /// When this was first known.
+    detected: Elapsed,
+    /// Since when it is due.
+    due_since: Option<Elapsed>,
+    /// A PodDisruptionBudget forbids it at present.
+    blocked: bool,
+    /// A request to evict ended without an answer: should the Pod go now, it was us. Uids of the rules.
+    doubt: Option<Vec<Uid>>,
+}
+
+/// What is remembered about a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleNote {
+    /// Generation of the rule's spec that this is about.
+    pub generation: i64,
+    /// When that generation was first seen.
+    pub since: Elapsed,
+    /// When last a Pod was added to those to be evicted, or taken off them.
+    pub active: Elapsed,
+    /// When the condition was last written by us.
+    pub written: Option<Elapsed>,
+    /// Pods evicted.
+    pub evicted: u64,
+}
+
+/// How many Pods are in which state; a Pod counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvictionCounts {
+    /// The taint is tolerated for some time yet.
+    pub tolerated: u64,
+    /// The time has come, lately.
+    pub due: u64,
+    /// The time came more than [`OVERDUE_AFTER`] ago.
+    pub overdue: u64,
+    /// A PodDisruptionBudget forbids it at present.
+    pub blocked: u64,
+    /// Paused by annotation.
+    pub paused: u64,
+}
+
+/// Which Pods are to be evicted.
+#[derive(Debug, Default)]
+pub struct Evictions {
+    pods: BTreeMap<ObjectKey, Entry>,
+    by_rule: Index<Uid>,
+    rules: BTreeMap<Uid, RuleNote>,
+    cancelled: u64,
+}
+
+impl Evictions {
+    /// Whether and why the Pod is to be evicted.
+    pub fn get(&self, pod: &ObjectKey) -> Option<&Eviction> {
+        self.pods.get(pod).map(|entry| &entry.eviction)
+    }
+
+    /// When the need to evict the Pod was first known.
+    pub fn detected(&self, pod: &ObjectKey) -> Option<Elapsed> {
+        self.pods.get(pod).map(|entry| entry.detected)
+    }
+
+    /// The Pods that are to be evicted because of the rule, in order.
+    pub fn of_rule(&self, rule: &Uid) -> impl Iterator<Item = (&ObjectKey, &Eviction)> {
+        self.by_rule.get(rule).filter_map(|pod| Some((pod, self.get(pod)?)))
+    }
+
+    /// How many of them a PodDisruptionBudget protects at present.
+    pub fn blocked(&self, rule: &Uid) -> usize {
+        let blocked = |pod: &&ObjectKey| self.pods.get(*pod).is_some_and(|entry| entry.blocked);
+        self.by_rule.get(rule).filter(blocked).count()
+    }
+
+    /// What is remembered about the rule.
+    pub fn rule(&self, uid: &Uid) -> RuleNote {
+        self.rules.get(uid).copied().unwrap_or_default()
+    }
+
+    /// Evictions that were called off, since the start.
+    pub fn cancelled(&self) -> u64 {
+        self.cancelled
+    }
+
+    /// How many Pods are in which state.
+    pub fn counts(&self, now: Elapsed) -> EvictionCounts {
+        let mut counts = EvictionCounts::default();
+        for entry in self.pods.values() {
+            let slot = if entry.blocked {
+                &mut counts.blocked
+            } else if entry.eviction.at.is_none() {
+                &mut counts.paused
+            } else {
+                match entry.due_since {
+                    None => &mut counts.tolerated,
+                    Some(since) if now.saturating_sub(since) < OVERDUE_AFTER => &mut counts.due,
+                    Some(_) => &mut counts.overdue,
+                }
+            };
+            *slot = slot.saturating_add(1);
+        }
+        counts
+    }
+
+    /// Remembers that the Pod is to be evicted, or that it is not any more.
+    pub(super) fn set(
+        &mut self,
+        pod: &ObjectKey,
+        eviction: Option<Eviction>,
+        now: Elapsed,
+    ) -> EvictionChange {
+        let Some(eviction) = eviction else {
+            let Some(entry) = self.pods.remove(pod) else { return EvictionChange::default() };
+            self.cancelled = self.cancelled.saturating_add(1);
+            return self.dropped(pod, &entry.eviction, now);
+        };
+        let due = eviction.due.then(|| (eviction.priority, pod.clone()));
+        let old = self.pods.remove(pod);
+        let mut change = match &old {
+            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            None => EvictionChange::default(),
+        };
+        for (uid, name) in eviction.rules() {
+            self.by_rule.edit(Edit::Add, Arc::clone(uid), pod);
+            self.rules.entry(Arc::clone(uid)).or_default().active = now;
+            change.rules.insert(Arc::clone(name));
+        }
+        change.due = due;
+        let old = old.filter(|entry| entry.eviction.uid == eviction.uid);
+        self.pods.insert(
+            pod.clone(),
+            Entry {
+                detected: old.as_ref().map_or(now, |entry| entry.detected),
+                due_since: eviction.due.then(|| old.as_ref().and_then(|e| e.due_since).unwrap_or(now)),
+                blocked: eviction.due && old.as_ref().is_some_and(|entry| entry.blocked),
+                doubt: old.and_then(|entry| entry.doubt),
+                eviction,
+            },
+        );
+        change
+    }
+
+    fn dropped(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
+        let mut change = EvictionChange::default();
+        for (uid, name) in eviction.rules() {
+            self.by_rule.edit(Edit::Remove, Arc::clone(uid), pod);
+            if let Some(note) = self.rules.get_mut(uid) {
+                note.active = now;
+            }
+            change.rules.insert(Arc::clone(name));
+        }
+        change
+    }
+
+    /// The Pod was evicted by us because of these rules: it is not to be evicted any more, and counts as evicted.
+    pub(super) fn evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> EvictionChange {
+        self.count(rules, now);
+        match self.pods.remove(pod) {
+            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            None => EvictionChange::default(),
+        }
+    }
+
+    fn count(&mut self, rules: &[Uid], now: Elapsed) {
+        for uid in rules {
+            // A rule that is gone since needs no count.
+            if let Some(note) = self.rules.get_mut(uid) {
+                note.evicted = note.evicted.saturating_add(1);
+                note.active = now;
+            }
+        }
+    }
+
+    /// A request to evict the Pod ended without an answer.
+    pub(super) fn in_doubt(&mut self, pod: &ObjectKey, rules: &[Uid]) {
+        if let Some(entry) = self.pods.get_mut(pod) {
+            entry.doubt = Some(rules.to_vec());
+        }
+    }
+
+    /// A PodDisruptionBudget forbids the eviction, or does so no more.
+    pub(super) fn set_blocked(&mut self, pod: &ObjectKey, blocked: bool) -> Option<EvictionChange> {
+        let entry = self.pods.get_mut(pod).filter(|entry| entry.blocked != blocked)?;
+        entry.blocked = blocked;
+        let rules = entry.eviction.rules().map(|(_, name)| Arc::clone(name)).collect();
+        Some(EvictionChange { rules, due: None })
+    }
+
+    /// The condition of the rule was written.
+    pub(super) fn written(&mut self, rule: &Uid, now: Elapsed) {
+        if let Some(note) = self.rules.get_mut(rule) {
+            note.written = Some(now);
+        }
+    }
+
+    /// A Pod has changed: one that is ending needs no eviction and counts as pending no more, whoever ended it.
+    pub(super) fn pod_changed(
+        &mut self,
+        key: &ObjectKey,
+        pod: Option<&Pod>,
+        now: Elapsed,
+    ) -> Option<EvictionChange> {
+        let uid = &self.pods.get(key)?.eviction.uid;
+        if pod.is_some_and(|pod| pod.meta.uid == *uid && !pod.meta.deleting && pod.phase == Phase::Active) {
+            return None;
+        }
+        let entry = self.pods.remove(key)?;
+        let ended = pod.is_none_or(|pod| pod.meta.uid != entry.eviction.uid || pod.meta.deleting);
+        if let Some(rules) = entry.doubt.filter(|_| ended) {
+            self.count(&rules, now);
+        }
+        Some(self.dropped(key, &entry.eviction, now))
+    }
+
+    /// A rule has come, changed or gone.
+    pub(super) fn rule_changed(&mut self, old: Option<&Uid>, new: Option<&DeviceTaintRule>, now: Elapsed) {
+        if let Some(old) = old
+            && new.is_none_or(|new| new.meta.uid != *old)
+        {
+            self.rules.remove(old);
+        }
+        if let Some(new) = new {
+            let fresh = RuleNote { generation: new.generation, since: now, ..RuleNote::default() };
+            let note = self.rules.entry(Arc::clone(&new.meta.uid)).or_insert(fresh);
+            if note.generation != new.generation {
+                *note = RuleNote { evicted: note.evicted, active: note.active, ..fresh };
+            }
+        }
+    }
+}
