@@ -8,7 +8,7 @@ PROFILE ?= ci
 BIN := $(CURDIR)/target/$(PROFILE)
 export DRACM_BIN ?= $(BIN)/dra-controller-manager
 
-.PHONY: demo test long build control-plane lint unit e2e conformance bench deny clean
+.PHONY: demo test long build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
 
 ## Start a real control plane with our manager, run the examples and print what happened.
 demo: build control-plane
@@ -39,14 +39,26 @@ unit:
 e2e: build control-plane
 	cargo test --locked --profile $(PROFILE) -p dra-e2e
 
-## The upstream integration tests against our binary.
+## The upstream integration tests against our binary; the upstream allocator table, generated requests and CEL verdicts
+## against our libraries.
 conformance: build control-plane
+	cargo build --locked --profile $(PROFILE) -p dra-conformance
+	e2e/conformance/libraries.sh $(BIN)/dra-conformance
 	e2e/conformance/run.sh $(DRACM_BIN)
 
-## Ours against kube-controller-manager, in one run; writes docs/BENCHMARKS.md.
-bench: control-plane
+## An hour of fuzzing; needs a nightly toolchain and cargo-fuzz.
+fuzz:
+	fuzz/run.sh cel 1200
+	fuzz/run.sh quantity 1200
+	fuzz/run.sh allocate 1200
+
+## Ours against kube-controller-manager and against the Go allocator, each in one run; writes docs/BENCHMARKS.md.
+bench: control-plane bench-allocator
 	cargo build --locked --release -p dra-controller-manager
 	e2e/bench/compare.sh $(CURDIR)/target/release/dra-controller-manager
+
+bench-allocator:
+	e2e/bench/allocator.sh
 
 ## Needs cargo-deny.
 deny:

@@ -140,6 +140,46 @@ fn allocate_on_one_node(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| inventory.snapshot().allocate(&node, &claims, Limits::NONE, &mut String::new));
 }
 
+/// No device has this number, so that the selectors of class and request look at each of the 25.
+fn unlikely() -> ResourceClaim {
+    let mut claim = claim();
+    for request in &mut claim.spec.devices.requests {
+        if let Some(exactly) = &mut request.exactly {
+            exactly.selectors = serde_json::from_value(json!([{"cel": {
+                "expression": "device.attributes['gpu.nvidia.com'].index == 1000",
+            }}]))
+            .expect("selectors");
+        }
+    }
+    claim
+}
+
+#[divan::bench]
+fn two_selectors_on_25_devices(bencher: Bencher<'_, '_>) {
+    let inventory = cluster(100);
+    let (node, claims) = (nodes(1).pop().expect("a node"), [unlikely()]);
+    bencher.bench_local(|| inventory.allocate(&node, &claims, Limits::NONE, &mut String::new));
+}
+
+/// What has not been freed afterwards is what looking at devices adds to the inventory.
+#[divan::bench(sample_count = 1, sample_size = 1)]
+fn two_selectors_on_a_million_devices(bencher: Bencher<'_, '_>) {
+    let inventory = cluster(POOLS);
+    let (nodes, claims) = (nodes(POOLS), [unlikely()]);
+    bencher.bench_local(|| {
+        for node in &nodes {
+            black_box(inventory.allocate(node, &claims, Limits::NONE, &mut String::new));
+        }
+    });
+}
+
+#[divan::bench(sample_count = 3, sample_size = 1)]
+fn explain_5000_nodes(bencher: Bencher<'_, '_>) {
+    let inventory = cluster(5_000);
+    let (nodes, claims) = (nodes(5_000), [unlikely()]);
+    bencher.bench_local(|| inventory.explain_cluster(&nodes, &claims, Limits::NONE, 10));
+}
+
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn fit_over_5000_nodes(bencher: Bencher<'_, '_>) {
     let inventory = cluster(5_000);

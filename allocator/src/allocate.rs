@@ -6,7 +6,7 @@ use crate::inventory::Inventory;
 use crate::objects::{AllocationResult, Node, ResourceClaim};
 use crate::plan::Plan;
 use crate::result;
-use crate::search::{End, GaveUp, Limits, Search};
+use crate::search::{End, GaveUp, Limits, Patience, Search, Stop};
 use crate::state::State;
 use crate::view::Status;
 
@@ -42,9 +42,10 @@ impl Inventory {
         limits: Limits<'_>,
         share_ids: &mut dyn FnMut() -> String,
     ) -> Outcome {
-        let mut state = match self.prepare(node, claims) {
+        let mut state = match self.prepare(node, claims, limits) {
             Ok(state) => state,
-            Err(error) => return Outcome { answer: Err(error), steps: 0 },
+            Err(Stop::Error(error)) => return Outcome { answer: Err(error), steps: 0 },
+            Err(Stop::GaveUp(why)) => return Outcome { answer: Ok(Answer::GaveUp(why)), steps: 0 },
         };
         let mut search = Search::new(&mut state, limits);
         let end = search.run();
@@ -63,10 +64,12 @@ impl Inventory {
         &'a self,
         node: &'a Node,
         claims: &'a [ResourceClaim],
-    ) -> Result<State<'a>, AllocateError> {
+        limits: Limits<'_>,
+    ) -> Result<State<'a>, Stop> {
+        let mut patience = Patience::new(limits);
         let mut eval = Evaluator::new(self, node)?;
         let plan = Plan::new(self, claims, |plan, request| match plan.requests.get(request) {
-            Some(request) => eval.find_all(plan, request),
+            Some(request) => eval.find_all(plan, request, &mut patience),
             None => Ok(Vec::new()),
         })?;
         Ok(State::new(eval, plan))

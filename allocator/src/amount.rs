@@ -37,6 +37,16 @@ pub(crate) fn nanos(quantity: &Quantity) -> Option<Nanos> {
     (total.abs() <= LIMIT).then_some(total)
 }
 
+/// The product, rounded up to whole nano-units and in the suffix family of the first; `None` beyond [`LIMIT`].
+pub(crate) fn product(a: &Quantity, b: &Quantity) -> Option<Quantity> {
+    let (units, rest) = (nanos(a)?.div_euclid(UNIT), nanos(a)?.rem_euclid(UNIT));
+    let factor = nanos(b)?;
+    let fraction = rest.checked_mul(factor)?;
+    let rounded = fraction.div_euclid(UNIT) + Nanos::from(fraction.rem_euclid(UNIT) != 0);
+    let total = units.checked_mul(factor)?.checked_add(rounded)?;
+    (total.abs() <= LIMIT).then(|| quantity_like(total, a.format()))
+}
+
 /// The quantity of so many nano-units, for people to read.
 pub(crate) fn quantity(nanos: Nanos) -> Quantity {
     let units = nanos.div_euclid(UNIT);
@@ -81,6 +91,20 @@ mod tests {
     fn a_quantity_out_of_range_is_refused() {
         assert_eq!(of("1e40"), None);
         assert_eq!(of("1e999999"), None);
+    }
+
+    #[test]
+    fn products_are_exact_or_refused() {
+        let product = |a: &str, b: &str| {
+            let (a, b) = (Quantity::parse(a).unwrap(), Quantity::parse(b).unwrap());
+            product(&a, &b).map(|product| product.to_string())
+        };
+        assert_eq!(product("4Gi", "500m"), Some("2Gi".to_owned()));
+        assert_eq!(product("1500m", "3"), Some("4500m".to_owned()));
+        assert_eq!(product("1n", "1n"), Some("1n".to_owned()));
+        assert_eq!(product("-2", "2500m"), Some("-5".to_owned()));
+        assert_eq!(product("1e20", "1e20"), None);
+        assert_eq!(product("1e30", "1"), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dra_api::quantity::{Format, Quantity};
 
 use crate::amount::{self, Nanos};
-use crate::inventory::slice::Capacity;
+use crate::inventory::details::Capacity;
 use crate::objects::{CapacityRequestPolicy, CapacityRequestPolicyRange};
 
 /// What a request takes of each capacity of a device.
@@ -244,12 +244,7 @@ mod tests {
         policy: CapacityRequestPolicy,
         fractional: bool,
     ) -> Result<Option<String>, String> {
-        let capacity = Capacity {
-            name: "c".into(),
-            value: q("100"),
-            nanos: amount::nanos(&q("100")).unwrap(),
-            policy: Some(Box::new(policy)),
-        };
+        let capacity = Capacity::for_tests("c", q("100"), policy);
         let requests = request.map(|request| BTreeMap::from([("c".to_owned(), q(request))]));
         match need(requests.as_ref(), &[capacity], fractional) {
             Need::Fatal(error) => Err(error),

@@ -3,99 +3,101 @@
 //! Rules: `matchAttributeConstraint`, `distinctAttributeConstraint`, `attributeAsSet`; spec §4. Each constraint keeps
 //! what it has seen on a stack, one entry per accepted device, so that taking back the last device restores it.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 
-use crate::inventory::slice::{Attribute, DeviceRef};
+use crate::inventory::details::Attribute;
+use crate::inventory::slice::DeviceRef;
 use crate::objects::{DeviceAttribute, DeviceConstraint};
 
-/// The element type of an attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Type {
-    Int,
-    Bool,
-    Text,
-    Version,
-}
+/// A value of some type, as a number of the constraint: the values that it has seen are counted up from zero.
+pub(crate) type Number = u32;
 
-/// The values of an attribute: type and elements, sorted. Texts stand as numbers of the constraint.
+/// The values of an attribute, sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
-    pub(crate) of: Type,
-    pub(crate) elements: Box<[i64]>,
+    pub(crate) elements: Box<[Number]>,
 }
 
 impl Set {
-    fn new(of: Type, mut elements: Vec<i64>) -> Self {
+    fn new(mut elements: Vec<Number>) -> Self {
         elements.sort_unstable();
         elements.dedup();
-        Self { of, elements: elements.into() }
+        Self { elements: elements.into() }
+    }
+
+    /// Goes through both side by side; `found` says whether to go on after an element that both have.
+    fn compare(&self, other: &Self, mut found: impl FnMut(Number) -> bool) {
+        let (mut ours, mut theirs) = (&*self.elements, &*other.elements);
+        while let ([a, more_ours @ ..], [b, more_theirs @ ..]) = (ours, theirs) {
+            match a.cmp(b) {
+                Ordering::Less => ours = more_ours,
+                Ordering::Greater => theirs = more_theirs,
+                Ordering::Equal => {
+                    if !found(*a) {
+                        return;
+                    }
+                    (ours, theirs) = (more_ours, more_theirs);
+                }
+            }
+        }
     }
 
     /// What both have in common; `None` if nothing.
     fn intersection(&self, other: &Self) -> Option<Self> {
-        if self.of != other.of {
-            return None;
-        }
-        // Both are sorted: go through them side by side.
-        let (mut ours, mut theirs) = (self.elements.iter().peekable(), other.elements.iter().peekable());
         let mut elements = Vec::new();
-        while let (Some(a), Some(b)) = (ours.peek(), theirs.peek()) {
-            match a.cmp(b) {
-                Ordering::Less => {
-                    ours.next();
-                }
-                Ordering::Greater => {
-                    theirs.next();
-                }
-                Ordering::Equal => {
-                    elements.push(**a);
-                    ours.next();
-                    theirs.next();
-                }
-            }
-        }
-        (!elements.is_empty()).then(|| Self { of: self.of, elements: elements.into() })
+        self.compare(other, |element| {
+            elements.push(element);
+            true
+        });
+        (!elements.is_empty()).then(|| Self { elements: elements.into() })
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let mut overlaps = false;
+        self.compare(other, |_| {
+            overlaps = true;
+            false
+        });
+        overlaps
     }
 }
 
 /// An attribute as a constraint compares it. Valid attributes have exactly one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form {
-    pub(crate) text: Option<i64>,
-    pub(crate) int: Option<i64>,
-    pub(crate) bool: Option<i64>,
-    pub(crate) version: Option<i64>,
+    pub(crate) text: Option<Number>,
+    pub(crate) int: Option<Number>,
+    pub(crate) bool: Option<Number>,
+    pub(crate) version: Option<Number>,
     /// `None` without a list that has elements, and without a scalar.
     pub(crate) set: Option<Set>,
 }
 
 impl Form {
     /// The scalar that decides a comparison with this attribute on the new device's side.
-    pub(crate) fn scalar(&self) -> Option<(Type, i64)> {
-        self.text
-            .map(|text| (Type::Text, text))
-            .or(self.int.map(|int| (Type::Int, int)))
-            .or(self.bool.map(|bool| (Type::Bool, bool)))
-            .or(self.version.map(|version| (Type::Version, version)))
-    }
-
-    fn field(&self, of: Type) -> Option<i64> {
-        match of {
-            Type::Int => self.int,
-            Type::Bool => self.bool,
-            Type::Text => self.text,
-            Type::Version => self.version,
-        }
+    pub(crate) fn scalar(&self) -> Option<Number> {
+        self.text.or(self.int).or(self.bool).or(self.version)
     }
 
     /// Whether a new device with `self` equals an earlier one with `other`; `None` if `self` is not comparable.
     fn equals(&self, other: &Self) -> Option<bool> {
-        let (of, value) = self.scalar()?;
-        Some(other.field(of) == Some(value))
+        // Values of different types have different numbers.
+        let value = self.scalar();
+        value.is_some().then(|| [other.text, other.int, other.bool, other.version].contains(&value))
     }
+}
+
+/// A value before it is numbered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Value<'a> {
+    Int(i64),
+    Bool(bool),
+    Text(Cow<'a, str>),
+    Version(Cow<'a, str>),
 }
 
 /// What must hold.
@@ -114,7 +116,7 @@ pub(crate) struct Constraint<'a> {
     requests: &'a [String],
     /// `list_type_attributes` is on.
     sets: bool,
-    texts: HashMap<Box<str>, i64, BuildHasherDefault<DefaultHasher>>,
+    numbers: HashMap<Value<'a>, Number, BuildHasherDefault<DefaultHasher>>,
     /// Looked-up attributes by device number: 0 for not yet, 1 for missing, else 2 + position in `forms`.
     looked_up: Vec<u32>,
     forms: Vec<Rc<Form>>,
@@ -135,7 +137,7 @@ impl<'a> Constraint<'a> {
             attribute,
             requests: &object.requests,
             sets,
-            texts: HashMap::default(),
+            numbers: HashMap::default(),
             looked_up: vec![0; devices],
             forms: Vec::new(),
             accepted: Vec::new(),
@@ -158,7 +160,7 @@ impl<'a> Constraint<'a> {
     /// The published attribute of a device; `None` if it has none (`lookupStaticAttribute`).
     pub(crate) fn published(
         &mut self,
-        device: DeviceRef<'_>,
+        device: DeviceRef<'a>,
         number: usize,
         driver: &str,
     ) -> Option<Rc<Form>> {
@@ -193,81 +195,68 @@ impl<'a> Constraint<'a> {
 
     /// A computed attribute.
     pub(crate) fn derived(&mut self, attribute: &DeviceAttribute) -> Rc<Form> {
-        self.form(Attribute::Odd(attribute))
+        Rc::new(self.odd(attribute, |text| Cow::Owned(text.to_owned())))
     }
 
-    fn form(&mut self, attribute: Attribute<'_>) -> Rc<Form> {
+    fn form(&mut self, attribute: Attribute<'a>) -> Rc<Form> {
         let mut form = Form::default();
-        let scalar = |of, value| Some(Set::new(of, vec![value]));
+        let mut scalar = |value| {
+            let number = self.number(value);
+            (Some(number), Some(Set::new(vec![number])))
+        };
         match attribute {
-            Attribute::Int(int) => {
-                form.int = Some(int);
-                form.set = scalar(Type::Int, int);
-            }
-            Attribute::Bool(bool) => {
-                form.bool = Some(i64::from(bool));
-                form.set = scalar(Type::Bool, i64::from(bool));
-            }
-            Attribute::Text(text) => {
-                let text = self.number(text);
-                form.text = Some(text);
-                form.set = scalar(Type::Text, text);
-            }
+            Attribute::Int(int) => (form.int, form.set) = scalar(Value::Int(int)),
+            Attribute::Bool(bool) => (form.bool, form.set) = scalar(Value::Bool(bool)),
+            Attribute::Text(text) => (form.text, form.set) = scalar(Value::Text(text.into())),
             Attribute::Version(version) => {
-                let version = self.number(version);
-                form.version = Some(version);
-                form.set = scalar(Type::Version, version);
+                (form.version, form.set) = scalar(Value::Version(version.into()));
             }
-            Attribute::Ints(ints) => form.set = Self::list(Type::Int, ints.iter().copied()),
-            Attribute::Bools(bools) => {
-                form.set = Self::list(Type::Bool, bools.iter().copied().map(i64::from));
+            Attribute::Ints(ints) => form.set = self.list(ints.iter().copied().map(Value::Int)),
+            Attribute::Bools(bools) => form.set = self.list(bools.iter().copied().map(Value::Bool)),
+            Attribute::Texts(texts) => {
+                form.set = self.list(texts.iter().map(|text| Value::Text((&**text).into())));
             }
-            Attribute::Texts(texts) => form.set = self.texts(Type::Text, texts.iter().map(|text| &**text)),
             Attribute::Versions(texts) => {
-                form.set = self.texts(Type::Version, texts.iter().map(|text| &**text));
+                form.set = self.list(texts.iter().map(|text| Value::Version((&**text).into())));
             }
-            Attribute::Odd(odd) => form = self.odd(odd),
+            Attribute::Odd(odd) => form = self.odd(odd, Cow::Borrowed),
         }
         Rc::new(form)
     }
 
     /// Several fields, or none: lists come before scalars, each in a fixed order.
-    fn odd(&mut self, odd: &DeviceAttribute) -> Form {
-        let text = odd.string.as_deref().map(|text| self.number(text));
-        let version = odd.version.as_deref().map(|version| self.number(version));
-        let strings = |list: &'_ Option<Vec<String>>| list.clone().unwrap_or_default();
-        let (texts, versions) = (strings(&odd.strings), strings(&odd.versions));
-        let set = Self::list(Type::Int, odd.ints.iter().flatten().copied())
-            .or_else(|| Self::list(Type::Bool, odd.bools.iter().flatten().copied().map(i64::from)))
-            .or_else(|| self.texts(Type::Text, texts.iter().map(String::as_str)))
-            .or_else(|| self.texts(Type::Version, versions.iter().map(String::as_str)));
-        let one = |of, value: Option<i64>| value.map(|value| Set::new(of, vec![value]));
-        let bool = odd.bool.map(i64::from);
-        let set = set
-            .or_else(|| one(Type::Int, odd.int))
-            .or_else(|| one(Type::Bool, bool))
-            .or_else(|| one(Type::Text, text))
-            .or_else(|| one(Type::Version, version));
-        Form { text, int: odd.int, bool, version, set }
+    fn odd<'t>(&mut self, odd: &'t DeviceAttribute, keep: impl Fn(&'t str) -> Cow<'a, str>) -> Form {
+        let ints = odd.ints.iter().flatten().copied().map(Value::Int);
+        let bools = odd.bools.iter().flatten().copied().map(Value::Bool);
+        let texts = odd.strings.iter().flatten().map(|text| Value::Text(keep(text)));
+        let versions = odd.versions.iter().flatten().map(|text| Value::Version(keep(text)));
+        let set = self.list(ints);
+        let set = set.or_else(|| self.list(bools));
+        let set = set.or_else(|| self.list(texts));
+        let set = set.or_else(|| self.list(versions));
+        let text = odd.string.as_deref().map(|text| self.number(Value::Text(keep(text))));
+        let version = odd.version.as_deref().map(|version| self.number(Value::Version(keep(version))));
+        let int = odd.int.map(|int| self.number(Value::Int(int)));
+        let bool = odd.bool.map(|bool| self.number(Value::Bool(bool)));
+        let scalar = int.or(bool).or(text).or(version);
+        let set = set.or_else(|| scalar.map(|number| Set::new(vec![number])));
+        Form { text, int, bool, version, set }
     }
 
-    fn list(of: Type, elements: impl Iterator<Item = i64>) -> Option<Set> {
-        let elements: Vec<_> = elements.collect();
-        (!elements.is_empty()).then(|| Set::new(of, elements))
+    fn list(&mut self, values: impl Iterator<Item = Value<'a>>) -> Option<Set> {
+        let numbers: Vec<_> = values.map(|value| self.number(value)).collect();
+        (!numbers.is_empty()).then(|| Set::new(numbers))
     }
 
-    fn texts<'t>(&mut self, of: Type, texts: impl Iterator<Item = &'t str>) -> Option<Set> {
-        let numbers: Vec<_> = texts.map(|text| self.number(text)).collect();
-        Self::list(of, numbers.into_iter())
+    fn number(&mut self, value: Value<'a>) -> Number {
+        // Running out of numbers would take more memory than there is.
+        let next = Number::try_from(self.numbers.len()).unwrap_or(Number::MAX);
+        *self.numbers.entry(value).or_insert(next)
     }
 
-    fn number(&mut self, text: &str) -> i64 {
-        if let Some(known) = self.texts.get(text) {
-            return *known;
-        }
-        let number = i64::try_from(self.texts.len()).unwrap_or(i64::MAX);
-        self.texts.insert(text.into(), number);
-        number
+    /// How many different values have been seen.
+    pub(crate) fn values(&self) -> usize {
+        self.numbers.len()
     }
 
     /// Accepts a device with this attribute, or leaves everything as it was.
@@ -292,8 +281,7 @@ impl<'a> Constraint<'a> {
             }
             (Rule::Distinct, true) => {
                 let Some(set) = &form.set else { return false };
-                let overlaps =
-                    |one: &Rc<Form>| one.set.as_ref().is_some_and(|one| set.intersection(one).is_some());
+                let overlaps = |one: &Rc<Form>| one.set.as_ref().is_some_and(|one| set.overlaps(one));
                 if self.accepted.iter().any(overlaps) {
                     return false;
                 }
@@ -346,7 +334,7 @@ mod tests {
         DeviceConstraint { distinct_attribute: Some("d/a".to_owned()), ..Default::default() }
     }
 
-    fn add(constraint: &mut Constraint<'_>, attribute: Attribute<'_>) -> bool {
+    fn add<'a>(constraint: &mut Constraint<'a>, attribute: Attribute<'a>) -> bool {
         let form = constraint.form(attribute);
         constraint.add(&form)
     }

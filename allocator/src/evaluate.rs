@@ -10,6 +10,7 @@ use crate::inventory::Inventory;
 use crate::inventory::slice::DeviceRef;
 use crate::objects::{DeviceTaint, Node};
 use crate::plan::{Kind, Plan, Request};
+use crate::search::{Patience, Stop};
 use crate::selector::{Evaluation, Selector};
 use crate::taints;
 use crate::view::{Location, NodeView, Status, Target};
@@ -204,12 +205,13 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     ///
-    /// A pool is incomplete or invalid, or a device cannot be judged.
+    /// A pool is incomplete or invalid, a device cannot be judged, or patience is at an end.
     pub(crate) fn find_all(
         &mut self,
         plan: &Plan<'_>,
         request: &Request<'_>,
-    ) -> Result<Vec<(Location, usize)>, AllocateError> {
+        patience: &mut Patience<'_>,
+    ) -> Result<Vec<(Location, usize)>, Stop> {
         let mut found = Vec::new();
         for pool in 0..self.view.pools.len() {
             let Some(view) = self.view.pools.get(pool) else { break };
@@ -219,12 +221,12 @@ impl<'a> Evaluator<'a> {
                 Status::Invalid(_) => Some("invalid"),
             };
             if let Some(state) = state {
-                return Err(AllocateError::AllDevices(format!(
+                return Err(Stop::Error(AllocateError::AllDevices(format!(
                     "claim {}, request {}: asks for all devices, but resource pool {} is currently {state}",
                     plan.claim_key(request.claim),
                     request.name,
                     view.pool.id
-                )));
+                ))));
             }
             let targets: Vec<(usize, usize)> =
                 view.targets.iter().map(|target| (target.first_device, target.slice().len())).collect();
@@ -232,6 +234,7 @@ impl<'a> Evaluator<'a> {
                 for device in 0..devices {
                     let location = Location { pool, target, device };
                     let number = first + device;
+                    patience.look()?;
                     if !self.selectable(plan, request, location, number)? {
                         continue;
                     }
@@ -239,11 +242,11 @@ impl<'a> Evaluator<'a> {
                         let need = self.need(plan, request.kind, location);
                         if let Need::Fatal(error) = &*need {
                             let name = self.view.device(location).map_or("", DeviceRef::name);
-                            return Err(AllocateError::Capacity(format!(
+                            return Err(Stop::Error(AllocateError::Capacity(format!(
                                 "claim {}, request {}: checking capacity for device {name}: {error}",
                                 plan.claim_key(request.claim),
                                 request.name
-                            )));
+                            ))));
                         }
                         if !need.fits_empty_device() {
                             continue;

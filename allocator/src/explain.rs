@@ -19,7 +19,7 @@ use crate::inventory::Inventory;
 use crate::objects::{DeviceTaint, Node, ResourceClaim};
 use crate::plan::{Choice, Wanted};
 use crate::result;
-use crate::search::{Deepest, End, Limits, Search};
+use crate::search::{Deepest, End, Limits, Search, Stop};
 use crate::state::{Rejection, Shortfall, State, TaintedBy};
 use crate::view::{Location, Status};
 
@@ -167,7 +167,7 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// What devices with this reason have in common: amounts and claims differ from device to device.
-    fn group(&self) -> String {
+    pub(crate) fn group(&self) -> String {
         match self {
             Self::Allocated { .. } => "allocated to other claims".to_owned(),
             Self::CapacityShort { capacity, .. } => format!("capacity {capacity} too small"),
@@ -177,7 +177,7 @@ impl Reason {
         }
     }
 
-    fn short_by(&self) -> Option<&str> {
+    pub(crate) fn short_by(&self) -> Option<&str> {
         match self {
             Self::CapacityShort { short_by, .. } | Self::CounterShort { short_by, .. } => Some(short_by),
             _ => None,
@@ -208,6 +208,15 @@ pub struct ReasonCount {
     /// How much the closest device lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short_by: Option<String>,
+}
+
+impl ReasonCount {
+    pub(crate) fn closest(&self) -> String {
+        match &self.short_by {
+            Some(short_by) => format!("closest {} lacks {short_by}", self.example),
+            None => format!("for example {}", self.example),
+        }
+    }
 }
 
 /// A request, or an alternative of one, that could not be satisfied.
@@ -268,23 +277,37 @@ impl Inventory {
         limits: Limits<'_>,
         devices: usize,
     ) -> Explanation {
+        self.explain_counting(node, claims, limits, devices).0
+    }
+
+    /// Also counts the steps of the search.
+    pub(crate) fn explain_counting(
+        &self,
+        node: &Node,
+        claims: &[ResourceClaim],
+        limits: Limits<'_>,
+        devices: usize,
+    ) -> (Explanation, u64) {
         let explain = |verdict, failed| Explanation { node: node.metadata.name.clone(), verdict, failed };
         let failed = |error: &AllocateError| explain(Verdict::Error(error.to_string()), Vec::new());
-        let mut state = match self.prepare(node, claims) {
+        let mut state = match self.prepare(node, claims, limits) {
             Ok(state) => state,
-            Err(error) => return failed(&error),
+            Err(Stop::Error(error)) => return (failed(&error), 0),
+            Err(Stop::GaveUp(_)) => return (explain(Verdict::GaveUp, Vec::new()), 0),
         };
         let mut search = Search::new(&mut state, limits).recording();
         let end = search.run();
         let deepest = search.deepest.take();
+        let steps = search.steps;
         let verdict = match end {
-            Err(error) => return failed(&error),
+            Err(error) => return (failed(&error), steps),
             // What was found may still not be expressible as a result.
             Ok(End::Found(chosen)) => {
-                return match result::build(&state, &chosen, &mut String::new) {
+                let explanation = match result::build(&state, &chosen, &mut String::new) {
                     Ok(_) => explain(Verdict::Fits, Vec::new()),
                     Err(error) => failed(&error),
                 };
+                return (explanation, steps);
             }
             Ok(End::DoesNotFit) if has_invalid_pool(&state) => {
                 Verdict::Error(AllocateError::InvalidPools.to_string())
@@ -293,7 +316,7 @@ impl Inventory {
             Ok(End::GaveUp(_)) => Verdict::GaveUp,
         };
         let requests = deepest.map(|deepest| failed_requests(self, node, claims, &deepest, devices));
-        explain(verdict, requests.unwrap_or_default())
+        (explain(verdict, requests.unwrap_or_default()), steps)
     }
 }
 
@@ -306,10 +329,12 @@ fn failed_requests(
     limit: usize,
 ) -> Vec<FailedRequest> {
     let mut found = Vec::new();
-    let alternatives = inventory.prepare(node, claims).map(|state| alternatives(&state, deepest.request));
+    // What could be prepared once can be prepared again.
+    let prepare = || inventory.prepare(node, claims, Limits::NONE);
+    let alternatives = prepare().map(|state| alternatives(&state, deepest.request));
     for request in alternatives.unwrap_or_default() {
         // Each alternative starts with what was there before the request.
-        let Ok(mut state) = inventory.prepare(node, claims) else { break };
+        let Ok(mut state) = prepare() else { break };
         let is_before = |state: &State<'_>, placed: usize| {
             let at =
                 |position: usize| state.request(position).map(|request| (request.claim, request.request));
@@ -593,11 +618,7 @@ impl Explanation {
                 failed.claim, failed.request, failed.found, failed.wanted
             );
             for count in &failed.summary {
-                let closest = match &count.short_by {
-                    Some(short_by) => format!("closest {} lacks {short_by}", count.example),
-                    None => format!("for example {}", count.example),
-                };
-                let _ = writeln!(text, "    {:>5} {} ({closest})", count.devices, count.what);
+                let _ = writeln!(text, "    {:>5} {} ({})", count.devices, count.what, count.closest());
             }
             for device in &failed.devices {
                 let _ = writeln!(text, "    {}: {}", device.device, device.reason);
@@ -637,7 +658,7 @@ impl Explanation {
 }
 
 /// Cuts a text at the last whole line or character that fits, and says so if there is room.
-fn bound(text: String, limit: usize) -> String {
+pub(crate) fn bound(text: String, limit: usize) -> String {
     const MORE: &str = "…\n";
     if text.len() <= limit {
         return text;

@@ -2,11 +2,14 @@
 //!
 //! Copies are allocated one after the other on a snapshot, as the scheduler would allocate them.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::allocate::Answer;
 use crate::error::AllocateError;
 use crate::inventory::Inventory;
+use crate::inventory::usage::holdings;
 use crate::objects::{Node, ResourceClaim};
 use crate::search::Limits;
 
@@ -30,7 +33,7 @@ pub enum FitEnd {
     Full,
     /// As many fit as the caller wanted to know about, or there is no end to it: a copy takes nothing away.
     Limit,
-    /// A search hit a limit; more may fit.
+    /// A limit was hit; more may fit.
     GaveUp,
     /// An allocation ended with an error.
     Error(String),
@@ -48,23 +51,27 @@ pub struct Fit {
 
 impl Inventory {
     /// Counts how many copies of `claims` fit on a node, up to `most`. The copies are recorded in `self`, which is
-    /// meant to be a snapshot.
+    /// meant to be a snapshot. Takes the steps off `left`.
     fn fill(
         &mut self,
         node: &Node,
         claims: &[ResourceClaim],
-        limits: Limits<'_>,
+        left: &mut Limits<'_>,
         most: u64,
     ) -> (u64, FitEnd) {
+        let claim: Arc<str> = node.metadata.name.as_str().into();
         let mut copies = 0;
+        let mut share = 0_u64;
         while copies < most {
-            let mut share = 0_u64;
-            let prefix = format!("{}#{copies}", node.metadata.name);
+            if (left.cancelled)() {
+                return (copies, FitEnd::GaveUp);
+            }
             let mut share_ids = || {
                 share += 1;
-                format!("{prefix}/{share}")
+                format!("{claim}/{share}")
             };
-            let outcome = self.allocate(node, claims, limits, &mut share_ids);
+            let outcome = self.allocate(node, claims, *left, &mut share_ids);
+            left.steps = left.steps.saturating_sub(outcome.steps);
             let results = match outcome.answer {
                 Ok(Answer::Allocated(results)) => results,
                 // An invalid pool may be the reason why no more fit; for counting it is all the same.
@@ -80,8 +87,8 @@ impl Inventory {
             if takes_nothing {
                 return (most, FitEnd::Limit);
             }
-            for (position, result) in results.iter().enumerate() {
-                self.apply_allocation(&format!("{prefix}/{position}"), result);
+            for result in &results {
+                self.add_holdings(&claim, &holdings(result, self.features().consumable_capacity));
             }
             copies += 1;
         }
@@ -89,19 +96,21 @@ impl Inventory {
     }
 
     /// How many copies of `claims` (those of one Pod, say) fit: on each node by itself, and on all of them together,
-    /// up to `most` each. Nothing is recorded. `limits` are for each single allocation.
+    /// up to `most` each. Nothing is recorded. `limits` are for the whole call; once they are hit, what is left of the
+    /// nodes ends with [`FitEnd::GaveUp`].
     pub fn fit(&self, nodes: &[Node], claims: &[ResourceClaim], limits: Limits<'_>, most: u64) -> Fit {
         let mut together = self.snapshot();
+        let mut left = limits;
         let mut total = 0_u64;
         let mut found = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let (copies, end) = if self.has_shared_pools() {
-                let (joint, _) = together.fill(node, claims, limits, most.saturating_sub(total));
+            let (copies, end) = if self.shares_pools(&node.metadata.name) {
+                let (joint, _) = together.fill(node, claims, &mut left, most.saturating_sub(total));
                 total = total.saturating_add(joint);
-                self.snapshot().fill(node, claims, limits, most)
+                self.snapshot().fill(node, claims, &mut left, most)
             } else {
-                // Nodes do not compete, so the sum is the total.
-                let (copies, end) = self.snapshot().fill(node, claims, limits, most);
+                // What is taken here means nothing to other nodes, and the sum is the total.
+                let (copies, end) = self.snapshot().fill(node, claims, &mut left, most);
                 total = total.saturating_add(copies).min(most);
                 (copies, end)
             };

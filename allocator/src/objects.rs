@@ -40,6 +40,9 @@ pub struct ObjectMeta {
     /// Labels; read for nodes only.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// RFC 3339, in UTC; read for classes only, of which the newest serves an extended resource.
+    #[serde(rename = "creationTimestamp", skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<String>,
 }
 
 /// A node: name, labels and declared features.
@@ -222,6 +225,48 @@ pub struct Device {
     /// Several claims may share the device.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "is_false")]
     pub allow_multiple_allocations: bool,
+    /// Node resources that the device stands for or needs, by resource; of no importance to an allocation.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_allocatable_resources: BTreeMap<String, NodeAllocatableResource>,
+}
+
+/// How a device concerns one of the node's own resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeAllocatableResource {
+    /// The device is that resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<NodeAllocatableMapping>,
+    /// The device needs that resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<NodeAllocatableOverhead>,
+}
+
+/// How much of a resource a device stands for: a multiple of a capacity, or an amount for each device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableMapping {
+    /// The capacity, as it is named in the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_key: Option<String>,
+    /// Units of the resource for each unit of the capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_multiplier: Option<Quantity>,
+    /// Units of the resource for each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_multiplier: Option<Quantity>,
+}
+
+/// How much of a resource a device needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableOverhead {
+    /// Once for a Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_pod: Option<Quantity>,
+    /// For each container that refers to the claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_container: Option<Quantity>,
 }
 
 /// An attribute's value. Exactly one field is set in valid objects; others are "unknown" to the allocator.
@@ -262,7 +307,7 @@ pub struct DeviceCapacity {
     pub value: Quantity,
     /// Which amounts a share may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_policy: Option<CapacityRequestPolicy>,
+    pub request_policy: Option<Box<CapacityRequestPolicy>>,
 }
 
 /// Which amounts of a capacity a share may take.
@@ -381,7 +426,7 @@ pub struct DeviceClass {
 
 /// Selectors and configuration of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeviceClassSpec {
     /// All must be true of a device.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
@@ -389,6 +434,9 @@ pub struct DeviceClassSpec {
     /// Copied into the allocation.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<DeviceConfiguration>,
+    /// The extended resource that devices of the class serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extended_resource_name: Option<String>,
 }
 
 /// A selector of devices.
@@ -448,6 +496,38 @@ pub struct ResourceClaimSpec {
     /// Requests, constraints and configuration.
     #[serde(deserialize_with = "nullable")]
     pub devices: DeviceClaim,
+}
+
+impl ResourceClaimSpec {
+    /// Fills in what the API server fills in when a claim is created: one device, by count, and equality of tolerations
+    /// (`pkg/apis/resource/v1/defaults.go`). For claims that were never stored; others are as they were written.
+    pub fn apply_defaults(&mut self) {
+        for request in &mut self.devices.requests {
+            if let Some(exactly) = &mut request.exactly {
+                default_mode(&mut exactly.allocation_mode, &mut exactly.count);
+                default_operators(&mut exactly.tolerations);
+            }
+            for alternative in &mut request.first_available {
+                default_mode(&mut alternative.allocation_mode, &mut alternative.count);
+                default_operators(&mut alternative.tolerations);
+            }
+        }
+    }
+}
+
+fn default_mode(mode: &mut String, count: &mut i64) {
+    if mode.is_empty() {
+        "ExactCount".clone_into(mode);
+    }
+    if mode == "ExactCount" && *count == 0 {
+        *count = 1;
+    }
+}
+
+fn default_operators(tolerations: &mut [DeviceToleration]) {
+    for toleration in tolerations.iter_mut().filter(|toleration| toleration.operator.is_empty()) {
+        "Equal".clone_into(&mut toleration.operator);
+    }
 }
 
 /// Requests, constraints and configuration of a claim.

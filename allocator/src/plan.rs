@@ -14,6 +14,7 @@ use crate::objects::{
     CapacityRequirements, DeviceDerivedAttribute, DeviceRequest, DeviceSelector, DeviceSubRequest,
     DeviceToleration, ExactDeviceRequest, ResourceClaim,
 };
+use crate::search::Stop;
 use crate::selector::Selector;
 use crate::view::Location;
 
@@ -245,8 +246,8 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(
         inventory: &Inventory,
         claims: &'a [ResourceClaim],
-        mut find_all: impl FnMut(&Self, usize) -> Result<Vec<(Location, usize)>, AllocateError>,
-    ) -> Result<Self, AllocateError> {
+        mut find_all: impl FnMut(&Self, usize) -> Result<Vec<(Location, usize)>, Stop>,
+    ) -> Result<Self, Stop> {
         let mut plan = Self { objects: claims, ..Self::default() };
         let features = inventory.features();
         for (claim_index, claim) in claims.iter().enumerate() {
@@ -265,15 +266,15 @@ impl<'a> Plan<'a> {
                             request.wanted = Wanted::All(devices);
                         }
                     }
-                    Ok(plan.requests.get(position).map_or(0, Request::count))
+                    Ok::<_, Stop>(plan.requests.get(position).map_or(0, Request::count))
                 };
                 let (fewest, largest) = if request.first_available.is_empty() {
                     let Some(exactly) = &request.exactly else {
-                        return Err(AllocateError::Request(format!(
+                        return Err(Stop::Error(AllocateError::Request(format!(
                             "claim {}, request {}: neither exactly nor firstAvailable is set",
                             claim.key(),
                             request.name
-                        )));
+                        ))));
                     };
                     let count = add(None, exactly.into())?;
                     choices.push(Choice::One(first));
@@ -290,12 +291,12 @@ impl<'a> Plan<'a> {
                     (fewest, largest)
                 };
                 if fewest > CLAIM_LIMIT - least {
-                    return Err(AllocateError::ClaimLimit(format!(
+                    return Err(Stop::Error(AllocateError::ClaimLimit(format!(
                         "claim {}, request {}: adding {fewest} devices exceeds the claim limit of {CLAIM_LIMIT}, \
                          with {least} already accounted for",
                         claim.key(),
                         request.name
-                    )));
+                    ))));
                 }
                 least += fewest;
                 most = most.saturating_add(largest);

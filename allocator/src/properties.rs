@@ -268,7 +268,7 @@ proptest! {
         let case = Case::new(seed);
         let inventory = case.inventory();
         let run = |pruned: bool| {
-            let mut state = inventory.prepare(&case.node, &case.claims)?;
+            let mut state = inventory.prepare(&case.node, &case.claims, Limits::NONE)?;
             let mut search = Search::new(&mut state, Limits { steps: 200_000, ..Limits::NONE });
             if !pruned {
                 search = search.without_pruning();
@@ -280,7 +280,7 @@ proptest! {
                 .iter()
                 .map(|placed| placed.iter().map(|one| (one.request, one.location)).collect::<Vec<_>>())
                 .collect();
-            Ok::<_, crate::AllocateError>((format!("{end:?}"), placed, steps))
+            Ok::<_, crate::search::Stop>((format!("{end:?}"), placed, steps))
         };
         match (run(true), run(false)) {
             (Ok(pruned), Ok(full)) => {
@@ -298,7 +298,7 @@ proptest! {
     fn undo_restores_the_state_exactly(seed in seeds()) {
         let case = Case::new(seed);
         let inventory = case.inventory();
-        let Ok(mut state) = inventory.prepare(&case.node, &case.claims) else { return Ok(()) };
+        let Ok(mut state) = inventory.prepare(&case.node, &case.claims, Limits::NONE) else { return Ok(()) };
         let before = state.fingerprint();
         let end = Search::new(&mut state, Limits::NONE).run();
         match end {

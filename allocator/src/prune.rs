@@ -8,16 +8,17 @@
 //! - nothing on the way to that failure can end the allocation, nor run into the limit of devices per claim.
 //!
 //! Usable is what the state accepts now. Going deeper only takes devices, counters, capacity and choices of constraints
-//! away, so what is rejected now stays rejected.
+//! away, so what is rejected now stays rejected. (Only a device that draws a negative amount of a counter gives something
+//! back; where there is one, every branch is gone through.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::amount::Nanos;
-use crate::constraint::{Form, Rule, Set, Type};
+use crate::constraint::{Constraint, Form, Number, Rule, Set};
 use crate::plan::Request;
 use crate::state::State;
-use crate::view::{Location, Status};
+use crate::view::{Location, PoolView, Status};
 
 const START: Location = Location { pool: 0, target: 0, device: 0 };
 
@@ -27,6 +28,11 @@ pub(crate) fn is_hopeless(state: &mut State<'_>, request: usize, taken: usize, f
     let Some(missing) = state.request(request).map(|request| request.count().saturating_sub(taken)) else {
         return false;
     };
+    let gives_back =
+        |pool: &PoolView<'_>| matches!(&pool.status, Status::Usable { facts, .. } if facts.gives_back);
+    if state.eval.view.pools.iter().any(gives_back) {
+        return false;
+    }
     let bounded = has_bounds(state, request);
     let Some(usable) = usable(state, request, from, (!bounded).then_some(missing)) else { return false };
     if most(state, request, &usable) < missing {
@@ -137,8 +143,8 @@ fn most(state: &mut State<'_>, request: usize, usable: &[Usable]) -> usize {
             continue;
         };
         let limit = match (constraint.rule, constraint.compares_sets()) {
-            (Rule::Match, true) => most_with_common_element(&forms, constraint.common()),
-            (Rule::Match, false) if constraint.accepted().is_empty() => most_equal(&forms),
+            (Rule::Match, true) => Some(most_with_common_element(&forms, constraint)),
+            (Rule::Match, false) if constraint.accepted().is_empty() => most_equal(&forms, constraint),
             (Rule::Match, false) => None,
             (Rule::Distinct, true) => Some(
                 forms
@@ -160,7 +166,7 @@ fn most(state: &mut State<'_>, request: usize, usable: &[Usable]) -> usize {
 }
 
 /// The scalars of attributes with at most one of them; `None` if there are others.
-fn scalars(forms: &[Rc<Form>]) -> Option<Vec<Option<(Type, i64)>>> {
+fn scalars(forms: &[Rc<Form>]) -> Option<Vec<Option<Number>>> {
     forms
         .iter()
         .map(|form| {
@@ -170,15 +176,22 @@ fn scalars(forms: &[Rc<Form>]) -> Option<Vec<Option<(Type, i64)>>> {
         .collect()
 }
 
-fn most_equal(forms: &[Rc<Form>]) -> Option<usize> {
-    let mut counts: BTreeMap<(Type, i64), usize> = BTreeMap::new();
+fn most_equal(forms: &[Rc<Form>], constraint: &Constraint<'_>) -> Option<usize> {
     let scalars = scalars(forms)?;
-    for scalar in scalars.iter().flatten() {
-        *counts.entry(*scalar).or_default() += 1;
-    }
+    let most = most_frequent(scalars.iter().flatten(), constraint);
     // A device without a comparable value can be the first, and then the only one.
-    let alone = usize::from(scalars.iter().any(Option::is_none));
-    Some(counts.into_values().max().unwrap_or(0).max(alone))
+    Some(most.max(usize::from(scalars.iter().any(Option::is_none))))
+}
+
+/// How often the most frequent value occurs.
+fn most_frequent<'n>(values: impl Iterator<Item = &'n Number>, constraint: &Constraint<'_>) -> usize {
+    let mut counts = vec![0; constraint.values()];
+    for value in values {
+        if let Some(count) = counts.get_mut(*value as usize) {
+            *count += 1;
+        }
+    }
+    counts.into_iter().max().unwrap_or(0)
 }
 
 fn most_distinct(forms: &[Rc<Form>]) -> Option<usize> {
@@ -188,19 +201,11 @@ fn most_distinct(forms: &[Rc<Form>]) -> Option<usize> {
     Some(values.len() + usize::from(scalars.iter().any(Option::is_none)))
 }
 
-#[allow(clippy::unnecessary_wraps, reason = "the other bounds of this kind may not exist")]
-fn most_with_common_element(forms: &[Rc<Form>], common: Option<&Set>) -> Option<usize> {
-    let mut counts: BTreeMap<(Type, i64), usize> = BTreeMap::new();
-    for set in forms.iter().filter_map(|form| form.set.as_ref()) {
-        for element in &set.elements {
-            if common
-                .is_none_or(|common| common.of == set.of && common.elements.binary_search(element).is_ok())
-            {
-                *counts.entry((set.of, *element)).or_default() += 1;
-            }
-        }
-    }
-    Some(counts.into_values().max().unwrap_or(0))
+fn most_with_common_element(forms: &[Rc<Form>], constraint: &Constraint<'_>) -> usize {
+    let common = constraint.common();
+    let elements = forms.iter().filter_map(|form| form.set.as_ref()).flat_map(|set| &set.elements);
+    let is_common = |element: &Number| common.is_none_or(|set| set.elements.binary_search(element).is_ok());
+    most_frequent(elements.filter(|element| is_common(element)), constraint)
 }
 
 /// Devices that draw from one counter set only are limited by each of its counters on its own; all others count.
@@ -251,7 +256,7 @@ fn most_by_counters(state: &State<'_>, usable: &[Usable]) -> usize {
 fn device_draw(state: &State<'_>, device: &Usable) -> Option<Option<(u32, BTreeMap<u32, Nanos>)>> {
     let (pool, target) = state.eval.view.target(device.location)?;
     let Status::Usable { facts, .. } = &pool.status else { return None };
-    let draw = facts.draw(target.slot, target.slice().device(device.location.device)?.consumption_list())?;
+    let draw = facts.draw(target.slot, target.slice().device(device.location.device)?)?;
     if draw.counters.iter().any(|(_, amount)| *amount < 0) {
         return Some(None);
     }

@@ -12,9 +12,11 @@ use crate::view::Location;
 /// How long a search may take.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// The most steps; a step is the choice of one device, or of what comes next.
+    /// The most steps; a step is the choice of one device, or of what comes next. Looking through 512 devices for a
+    /// request that wants all that match takes one step as well, although it is not reported as one.
     pub steps: u64,
-    /// Asked every now and then whether the caller has lost interest.
+    /// Asked every now and then whether the caller has lost interest: after some hundred devices looked at, and before
+    /// each copy and node where several are tried.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -36,6 +38,57 @@ pub enum GaveUp {
     Steps,
     /// The caller cancelled it.
     Cancelled,
+}
+
+/// Why there is nothing to search for or to search with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stop {
+    Error(AllocateError),
+    GaveUp(GaveUp),
+}
+
+impl From<AllocateError> for Stop {
+    fn from(error: AllocateError) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<GaveUp> for Stop {
+    fn from(why: GaveUp) -> Self {
+        Self::GaveUp(why)
+    }
+}
+
+/// Keeps looks at devices outside of a search within the limits.
+#[derive(Debug)]
+pub(crate) struct Patience<'l> {
+    limits: Limits<'l>,
+    looked_at: u32,
+    steps: u64,
+}
+
+impl<'l> Patience<'l> {
+    pub(crate) fn new(limits: Limits<'l>) -> Self {
+        Self { limits, looked_at: 0, steps: 0 }
+    }
+
+    /// To be called for each device that is looked at.
+    ///
+    /// # Errors
+    ///
+    /// It is enough.
+    pub(crate) fn look(&mut self) -> Result<(), GaveUp> {
+        self.looked_at += 1;
+        if self.looked_at < PATIENCE {
+            return Ok(());
+        }
+        self.looked_at = 0;
+        self.steps += 1;
+        if self.steps > self.limits.steps {
+            return Err(GaveUp::Steps);
+        }
+        if (self.limits.cancelled)() { Err(GaveUp::Cancelled) } else { Ok(()) }
+    }
 }
 
 /// How a search ended.

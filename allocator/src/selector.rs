@@ -1,17 +1,16 @@
 //! Selectors and derived attributes: expressions compiled once and evaluated on published devices.
 //!
 //! Programs and devices refer to names by number, so both are made against one [`Interner`] that an inventory and its
-//! snapshots share. A slice's devices are brought into the form that programs read when the first one is asked for.
+//! snapshots share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dra_cel::{
-    CompileOptions, Compiler, DerivedAttribute, Device, DeviceBuilder, DeviceView, Interner, Program,
-    Purpose, RawAttribute,
+    CompileOptions, Compiler, DerivedAttribute, DeviceView, Interner, KeyId, NameId, Program, Purpose,
 };
 
-use crate::inventory::slice::{Attribute, DeviceRef, Slice};
+use crate::inventory::slice::Slice;
 use crate::objects::{DeviceAttribute, DeviceSelector};
 
 /// More compiled expressions than this are not kept; classes keep theirs in any case.
@@ -21,14 +20,6 @@ const MOST_KEPT: usize = 4096;
 #[derive(Debug)]
 struct Compiled {
     program: Result<Program, String>,
-    /// The names must be at least this new.
-    names: u64,
-}
-
-/// Devices as expressions read them.
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    devices: Box<[Device]>,
     /// The names must be at least this new.
     names: u64,
 }
@@ -46,7 +37,8 @@ struct Names {
 #[derive(Debug, Default)]
 #[allow(clippy::type_complexity, reason = "the key is explained where it stands")]
 pub(crate) struct Programs {
-    compiler: Compiler,
+    /// Made when it is first needed, which takes a while.
+    compiler: OnceLock<Compiler>,
     names: Mutex<Names>,
     /// By expression, and whether it derives an attribute.
     kept: Mutex<BTreeMap<(Box<str>, bool), Arc<Compiled>>>,
@@ -89,8 +81,8 @@ impl Programs {
             kept.clear();
         }
         let options = CompileOptions { purpose, ..CompileOptions::default() };
-        let (program, names) =
-            self.change_names(|interner| self.compiler.compile(expression, &options, interner));
+        let compiler = self.compiler.get_or_init(Compiler::new);
+        let (program, names) = self.change_names(|interner| compiler.compile(expression, &options, interner));
         let compiled = Arc::new(Compiled { program: program.map_err(|error| error.to_string()), names });
         kept.insert(key, compiled.clone());
         compiled
@@ -98,17 +90,38 @@ impl Programs {
 
     /// Lets `change` add names; also says how new they are then.
     fn change_names<T>(&self, change: impl FnOnce(&mut Interner) -> T) -> (T, u64) {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.lock_names();
         names.age += 1;
         (change(Arc::make_mut(&mut names.interner)), names.age)
     }
 
-    pub(crate) fn evaluation(&self) -> Evaluation<'_> {
-        Evaluation { programs: self, names: self.names() }
+    /// The number of a driver.
+    pub(crate) fn driver(&self, driver: &str) -> NameId {
+        let known = self.lock_names().interner.find_name(driver);
+        known.unwrap_or_else(|| self.change_names(|interner| interner.name(driver)).0)
     }
 
-    fn names(&self) -> Names {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The number of an attribute or capacity of a driver.
+    pub(crate) fn key(&self, driver: NameId, name: &str) -> KeyId {
+        let find = |interner: &Interner| match name.split_once('/') {
+            Some((domain, name)) => interner.find_key(interner.find_name(domain)?, interner.find_name(name)?),
+            None => interner.find_key(driver, interner.find_name(name)?),
+        };
+        let known = find(&self.lock_names().interner);
+        known.unwrap_or_else(|| self.change_names(|interner| interner.qualified_key(driver, name)).0)
+    }
+
+    pub(crate) fn evaluation(&self) -> Evaluation<'_> {
+        Evaluation { programs: self, names: self.lock_names().clone() }
+    }
+
+    /// How new the names are.
+    pub(crate) fn age(&self) -> u64 {
+        self.lock_names().age
+    }
+
+    fn lock_names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,19 +133,15 @@ impl Evaluation<'_> {
         device: usize,
         ask: impl FnOnce(DeviceView<'_>) -> T,
     ) -> Option<T> {
-        let programs = self.programs;
-        let prepared = slice.prepared.get_or_init(|| {
+        if !slice.has_details() {
             // Nobody needs the old names while new ones are added.
             self.names = Names::default();
-            let (devices, names) = programs.change_names(|interner| {
-                slice.devices().map(|device| prepare(device, &slice.driver, interner)).collect()
-            });
-            Prepared { devices, names }
-        });
-        if self.names.age < prepared.names.max(compiled.names) {
-            self.names = programs.names();
         }
-        Some(ask(DeviceView { device: prepared.devices.get(device)?, interner: &self.names.interner }))
+        if self.names.age < slice.details().names.max(compiled.names) {
+            self.names = self.programs.lock_names().clone();
+        }
+        let device = slice.device(device)?;
+        Some(ask(DeviceView { device: &device, interner: &self.names.interner }))
     }
 
     /// Whether a selector is true of a device.
@@ -183,46 +192,6 @@ impl Evaluation<'_> {
         }
         Ok(attribute)
     }
-}
-
-fn prepare(device: DeviceRef<'_>, driver: &str, interner: &mut Interner) -> Device {
-    let mut builder = DeviceBuilder::new(interner, driver);
-    builder.allow_multiple_allocations(device.allow_multiple());
-    let strings = |texts: &[Box<str>]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-    for (name, attribute) in device.attributes() {
-        let none = RawAttribute::default();
-        match attribute {
-            Attribute::Int(value) => builder.attribute(name, RawAttribute { int: Some(value), ..none }),
-            Attribute::Bool(value) => builder.attribute(name, RawAttribute { bool: Some(value), ..none }),
-            Attribute::Text(text) => builder.attribute(name, RawAttribute { string: Some(text), ..none }),
-            Attribute::Version(text) => builder.attribute(name, RawAttribute { version: Some(text), ..none }),
-            Attribute::Ints(values) => builder.attribute(name, RawAttribute { ints: Some(values), ..none }),
-            Attribute::Bools(values) => builder.attribute(name, RawAttribute { bools: Some(values), ..none }),
-            Attribute::Texts(texts) => {
-                builder.attribute(name, RawAttribute { strings: Some(&strings(texts)), ..none })
-            }
-            Attribute::Versions(texts) => {
-                builder.attribute(name, RawAttribute { versions: Some(&strings(texts)), ..none })
-            }
-            Attribute::Odd(odd) => builder.attribute(
-                name,
-                RawAttribute {
-                    ints: odd.ints.as_deref(),
-                    bools: odd.bools.as_deref(),
-                    strings: odd.strings.as_deref(),
-                    versions: odd.versions.as_deref(),
-                    int: odd.int,
-                    bool: odd.bool,
-                    string: odd.string.as_deref(),
-                    version: odd.version.as_deref(),
-                },
-            ),
-        };
-    }
-    for capacity in device.capacities() {
-        builder.capacity(&capacity.name, capacity.value.clone());
-    }
-    builder.build()
 }
 
 /// How to guard a look-up, as Kubernetes says it (`cel/errors.go`).

@@ -175,6 +175,7 @@ impl<'a> State<'a> {
         if !self.eval.selectable(&self.plan, wanted, location, number)? {
             return Ok(Err(Rejection::Unselected));
         }
+        let mut judged = None;
         if self.eval.inventory.features().consumable_capacity {
             let need = self.eval.need(&self.plan, wanted.kind, location);
             if let Need::Fatal(error) = &*need {
@@ -188,8 +189,9 @@ impl<'a> State<'a> {
             if !self.capacity_suffices(&need, location, number) {
                 return Ok(Err(Rejection::Capacity));
             }
+            judged = Some(need);
         }
-        self.place(request, location, number)
+        self.take(request, location, number, judged)
     }
 
     /// Takes a selectable device for a request, or says why not.
@@ -203,6 +205,17 @@ impl<'a> State<'a> {
         request: usize,
         location: Location,
         number: usize,
+    ) -> Result<Result<(), Rejection>, AllocateError> {
+        self.take(request, location, number, None)
+    }
+
+    /// Takes a selectable device; `judged` is what the request needs of it if that is known to be there.
+    fn take(
+        &mut self,
+        request: usize,
+        location: Location,
+        number: usize,
+        judged: Option<Rc<Need>>,
     ) -> Result<Result<(), Rejection>, AllocateError> {
         let features = *self.eval.inventory.features();
         let Some(wanted) = self.plan.requests.get(request) else { return Ok(Err(Rejection::Unselected)) };
@@ -246,7 +259,7 @@ impl<'a> State<'a> {
         let shared_already = shareable && self.is_shared(pool, device, number);
         if !shared_already
             && let Status::Usable { facts, baseline } = &pool.status
-            && let Some(draw) = facts.draw(target.slot, device.consumption_list())
+            && let Some(draw) = facts.draw(target.slot, device)
         {
             let (facts, baseline) = (facts.clone(), baseline.clone());
             if features.compatibility_groups
@@ -274,10 +287,13 @@ impl<'a> State<'a> {
             self.mark(number, claim);
         }
         if features.consumable_capacity {
-            let kind = self.plan.requests.get(request).map_or(0, |wanted| wanted.kind);
-            let need = self.eval.need(&self.plan, kind, location);
-            // Judged before, except that a request for all devices did not look at what is left of this one.
-            if !self.capacity_suffices(&need, location, number) {
+            let is_judged = judged.is_some();
+            let need = judged.unwrap_or_else(|| {
+                let kind = self.plan.requests.get(request).map_or(0, |wanted| wanted.kind);
+                self.eval.need(&self.plan, kind, location)
+            });
+            // A request for all devices did not look at what is left of this one.
+            if !is_judged && !self.capacity_suffices(&need, location, number) {
                 if !shareable {
                     self.unmark();
                 }
@@ -327,7 +343,7 @@ impl<'a> State<'a> {
             && let Some((pool, target)) = self.eval.view.target(placed.location)
             && let Status::Usable { facts, baseline } = &pool.status
             && let Some(device) = target.slice().device(placed.location.device)
-            && let Some(draw) = facts.draw(target.slot, device.consumption_list())
+            && let Some(draw) = facts.draw(target.slot, device)
             && let Some(Some(counters)) = self.counters.get_mut(placed.location.pool)
         {
             counters.give_back(draw, baseline);
@@ -472,12 +488,12 @@ impl<'a> State<'a> {
             return Ok(Some(constraint.derived(&value)));
         }
         let Some((pool, target)) = self.eval.view.target(location) else { return Ok(None) };
-        let driver = pool.pool.id.driver.clone();
+        let driver = &pool.pool.id.driver;
         let target: Target<'a> = *target;
         Ok(target
             .slice()
             .device(location.device)
-            .and_then(|device| constraint.published(device, number, &driver)))
+            .and_then(|device| constraint.published(device, number, driver)))
     }
 
     /// The first taint of a device that a request does not tolerate.
@@ -509,7 +525,7 @@ impl<'a> State<'a> {
         let (pool, target) = self.eval.view.target(location)?;
         let Status::Usable { facts, baseline } = &pool.status else { return None };
         let device = target.slice().device(location.device)?;
-        let draw = facts.draw(target.slot, device.consumption_list())?;
+        let draw = facts.draw(target.slot, device)?;
         let wanted: Nanos =
             draw.counters.iter().filter(|(one, _)| *one == counter).map(|(_, amount)| *amount).sum();
         let position = counter as usize;

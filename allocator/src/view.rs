@@ -30,7 +30,7 @@ pub(crate) struct Target<'a> {
     pub(crate) state: &'a Slot,
     /// Number of the first device, counted over all pools of the node.
     pub(crate) first_device: usize,
-    /// Number of the first capacity list, counted over all pools of the node.
+    /// Numbers of capacity lists start here.
     pub(crate) first_capacity_list: usize,
     /// Number of the first taint, counted over all pools of the node.
     pub(crate) first_taint: usize,
@@ -59,7 +59,7 @@ pub(crate) struct NodeView<'a> {
     pub(crate) pools: Vec<PoolView<'a>>,
     /// Number of devices over all pools.
     pub(crate) devices: usize,
-    /// Number of capacity lists over all pools.
+    /// At most so many capacity lists over all pools.
     pub(crate) capacity_lists: usize,
     /// Number of different taints, summed up over all slices.
     pub(crate) taints: usize,
@@ -106,7 +106,7 @@ impl<'a> NodeView<'a> {
                 target.first_taint = view.taints;
                 view.devices += target.slice().len();
                 view.taints += target.slice().taint_count();
-                view.capacity_lists += target.slice().capacity_lists().len();
+                view.capacity_lists += target.slice().most_capacity_lists();
             }
         }
         Ok(view)

@@ -61,7 +61,7 @@ fn match_thousand(bencher: Bencher<'_, '_>, selector: &str) {
     bencher.counter(ItemsCount::new(devices.len())).bench(|| {
         devices
             .iter()
-            .filter(|device| program.matches(DeviceView { device, interner: &interner }) == Ok(true))
+            .filter(|device| program.matches(DeviceView { device: *device, interner: &interner }) == Ok(true))
             .count()
     });
 }

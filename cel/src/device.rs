@@ -9,7 +9,9 @@
 
 use crate::semver::Version;
 use dra_api::quantity::Quantity;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// A domain, an attribute name or a driver name in an [`Interner`].
@@ -158,29 +160,61 @@ pub enum AttributeValue<'a> {
 
 /// The texts of a list attribute.
 #[derive(Clone, Copy, Debug)]
-pub struct TextList<'a> {
-    text: &'a str,
-    spans: &'a [Span],
+pub struct TextList<'a>(Texts<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Texts<'a> {
+    Spans { text: &'a str, spans: &'a [Span] },
+    Boxed(&'a [Box<str>]),
 }
 
 impl<'a> TextList<'a> {
     /// The texts in order.
     pub fn iter(self) -> impl ExactSizeIterator<Item = &'a str> {
-        self.spans.iter().map(move |span| span.of(self.text))
+        let len = match self.0 {
+            Texts::Spans { spans, .. } => spans.len(),
+            Texts::Boxed(texts) => texts.len(),
+        };
+        (0..len).map(move |position| match self.0 {
+            Texts::Spans { text, spans } => spans.get(position).map_or("", |span| span.of(text)),
+            Texts::Boxed(texts) => texts.get(position).map_or("", |text| text),
+        })
+    }
+}
+
+impl<'a> From<&'a [Box<str>]> for TextList<'a> {
+    fn from(texts: &'a [Box<str>]) -> Self {
+        Self(Texts::Boxed(texts))
     }
 }
 
 /// The versions of a list attribute.
 #[derive(Clone, Copy, Debug)]
-pub struct VersionList<'a> {
-    ids: &'a [VersionId],
-    versions: &'a [Arc<Version>],
+pub struct VersionList<'a>(Versions<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Versions<'a> {
+    Interned { ids: &'a [VersionId], versions: &'a [Arc<Version>] },
+    Parsed(&'a [Version]),
 }
 
 impl<'a> VersionList<'a> {
     /// The versions in order.
     pub fn iter(self) -> impl Iterator<Item = &'a Version> {
-        self.ids.iter().filter_map(move |id| at(self.versions, id.0).map(AsRef::as_ref))
+        let len = match self.0 {
+            Versions::Interned { ids, .. } => ids.len(),
+            Versions::Parsed(versions) => versions.len(),
+        };
+        (0..len).filter_map(move |position| match self.0 {
+            Versions::Interned { ids, versions } => at(versions, ids.get(position)?.0).map(AsRef::as_ref),
+            Versions::Parsed(versions) => versions.get(position),
+        })
+    }
+}
+
+impl<'a> From<&'a [Version]> for VersionList<'a> {
+    fn from(versions: &'a [Version]) -> Self {
+        Self(Versions::Parsed(versions))
     }
 }
 
@@ -249,34 +283,91 @@ struct Rare {
 }
 
 impl Device {
-    /// The driver.
-    pub fn driver(&self) -> NameId {
-        self.driver
-    }
-
-    /// `allowMultipleAllocations`, false if unset.
-    pub fn allows_multiple_allocations(&self) -> bool {
-        self.allow_multiple_allocations
-    }
-
     /// Why every evaluation for this device fails: an attribute without a value, or with a malformed version.
     pub fn conversion_error(&self) -> Option<&str> {
         self.rare.as_ref()?.invalid.as_deref()
     }
+}
 
-    /// The attributes' keys in the order of their numbers.
-    pub fn attribute_keys(&self) -> impl ExactSizeIterator<Item = KeyId> {
-        self.attributes.iter().map(|(key, _)| *key)
+/// A device as programs read it, however it is stored: [`Device`] stands for itself, and who holds very many devices
+/// need not keep each of them in that form as well.
+pub trait ReadDevice: fmt::Debug + Send + Sync {
+    /// The driver.
+    fn driver(&self) -> NameId;
+
+    /// `allowMultipleAllocations`, false if unset.
+    fn allows_multiple_allocations(&self) -> bool;
+
+    /// Why every evaluation for this device fails: an attribute without a value, or with a malformed version.
+    fn conversion_error(&self) -> Option<Cow<'_, str>>;
+
+    /// The attribute with this key. Of a name with and without the driver's domain the one with the domain counts.
+    fn attribute<'a>(&'a self, key: KeyId, interner: &'a Interner) -> Option<AttributeValue<'a>>;
+
+    /// Whether there is an attribute with this key.
+    fn has_attribute(&self, key: KeyId) -> bool;
+
+    /// The attributes' keys, each once.
+    fn attribute_keys(&self) -> Vec<KeyId>;
+
+    /// The capacity with this key, by the same rule as for attributes.
+    fn capacity(&self, key: KeyId) -> Option<&Quantity>;
+
+    /// The capacities' keys, each once.
+    fn capacity_keys(&self) -> Vec<KeyId>;
+}
+
+impl ReadDevice for Device {
+    fn driver(&self) -> NameId {
+        self.driver
     }
 
-    /// The capacities' keys in the order of their numbers.
-    pub fn capacity_keys(&self) -> impl ExactSizeIterator<Item = KeyId> {
-        self.capacities.iter().map(|(key, _)| *key)
+    fn allows_multiple_allocations(&self) -> bool {
+        self.allow_multiple_allocations
     }
 
-    /// The capacity with this key.
-    pub fn capacity(&self, key: KeyId) -> Option<&Quantity> {
+    fn conversion_error(&self) -> Option<Cow<'_, str>> {
+        self.conversion_error().map(Cow::Borrowed)
+    }
+
+    #[inline]
+    fn attribute<'a>(&'a self, key: KeyId, interner: &'a Interner) -> Option<AttributeValue<'a>> {
+        const NONE: &Lists =
+            &Lists { ints: Vec::new(), bools: Vec::new(), texts: Vec::new(), versions: Vec::new() };
+        let slot = *find(&self.attributes, key)?;
+        let lists = || self.rare.as_ref().map_or(NONE, |rare| &rare.lists);
+        Some(match slot {
+            Slot::Int(bytes) => AttributeValue::Int(i64::from_ne_bytes(bytes)),
+            Slot::Bool(bool) => AttributeValue::Bool(bool),
+            Slot::Text(span) => AttributeValue::String(span.of(&self.text)),
+            Slot::Version(id) => AttributeValue::Version(at(&interner.versions, id.0)?),
+            Slot::Ints(span) => AttributeValue::Ints(span.items(&lists().ints)),
+            Slot::Bools(span) => AttributeValue::Bools(span.items(&lists().bools)),
+            Slot::Texts(span) => AttributeValue::Strings(TextList(Texts::Spans {
+                text: &self.text,
+                spans: span.items(&lists().texts),
+            })),
+            Slot::Versions(span) => AttributeValue::Versions(VersionList(Versions::Interned {
+                ids: span.items(&lists().versions),
+                versions: &interner.versions,
+            })),
+        })
+    }
+
+    fn has_attribute(&self, key: KeyId) -> bool {
+        find(&self.attributes, key).is_some()
+    }
+
+    fn attribute_keys(&self) -> Vec<KeyId> {
+        self.attributes.iter().map(|(key, _)| *key).collect()
+    }
+
+    fn capacity(&self, key: KeyId) -> Option<&Quantity> {
         find(&self.capacities, key)
+    }
+
+    fn capacity_keys(&self) -> Vec<KeyId> {
+        self.capacities.iter().map(|(key, _)| *key).collect()
     }
 }
 
@@ -290,7 +381,7 @@ fn find<T>(entries: &[(KeyId, T)], key: KeyId) -> Option<&T> {
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceView<'a> {
     /// The device.
-    pub device: &'a Device,
+    pub device: &'a dyn ReadDevice,
     /// The interner that it was built with, or a later clone of it.
     pub interner: &'a Interner,
 }
@@ -299,31 +390,12 @@ impl<'a> DeviceView<'a> {
     /// The attribute with this key.
     #[inline]
     pub fn attribute(self, key: KeyId) -> Option<AttributeValue<'a>> {
-        const NONE: &Lists =
-            &Lists { ints: Vec::new(), bools: Vec::new(), texts: Vec::new(), versions: Vec::new() };
-        let slot = *find(&self.device.attributes, key)?;
-        let lists = || self.device.rare.as_ref().map_or(NONE, |rare| &rare.lists);
-        Some(match slot {
-            Slot::Int(bytes) => AttributeValue::Int(i64::from_ne_bytes(bytes)),
-            Slot::Bool(bool) => AttributeValue::Bool(bool),
-            Slot::Text(span) => AttributeValue::String(span.of(&self.device.text)),
-            Slot::Version(id) => AttributeValue::Version(at(&self.interner.versions, id.0)?),
-            Slot::Ints(span) => AttributeValue::Ints(span.items(&lists().ints)),
-            Slot::Bools(span) => AttributeValue::Bools(span.items(&lists().bools)),
-            Slot::Texts(span) => AttributeValue::Strings(TextList {
-                text: &self.device.text,
-                spans: span.items(&lists().texts),
-            }),
-            Slot::Versions(span) => AttributeValue::Versions(VersionList {
-                ids: span.items(&lists().versions),
-                versions: &self.interner.versions,
-            }),
-        })
+        self.device.attribute(key, self.interner)
     }
 
     /// The driver's name.
     pub fn driver(self) -> &'a str {
-        self.interner.text(self.device.driver)
+        self.interner.text(self.device.driver())
     }
 }
 

@@ -42,8 +42,8 @@ pub mod wire;
 
 pub use cost::COST_LIMIT;
 pub use device::{
-    AttributeValue, Device, DeviceBuilder, DeviceView, Interner, KeyId, NameId, RawAttribute, TextList,
-    VersionList,
+    AttributeValue, Device, DeviceBuilder, DeviceView, Interner, KeyId, NameId, RawAttribute, ReadDevice,
+    TextList, VersionList,
 };
 pub use error::{CompileError, EvalError};
 pub use options::{CompileOptions, Environment, Purpose};

@@ -570,8 +570,8 @@ pub(crate) fn device_field<'a>(view: DeviceView<'a>, field: &str) -> Option<Valu
 impl Kind {
     fn keys(self, view: DeviceView<'_>) -> Vec<KeyId> {
         match self {
-            Self::Attributes => view.device.attribute_keys().collect(),
-            Self::Capacity => view.device.capacity_keys().collect(),
+            Self::Attributes => view.device.attribute_keys(),
+            Self::Capacity => view.device.capacity_keys(),
         }
     }
 
@@ -613,7 +613,7 @@ impl Kind {
     /// Whether there is an attribute or capacity with this key.
     pub(crate) fn has(self, view: DeviceView<'_>, key: KeyId) -> bool {
         match self {
-            Self::Attributes => view.device.attribute_keys().any(|other| other == key),
+            Self::Attributes => view.device.has_attribute(key),
             Self::Capacity => view.device.capacity(key).is_some(),
         }
     }

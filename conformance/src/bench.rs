@@ -1,9 +1,10 @@
 //! Times allocations, with the same output as the Go oracle's bench mode (`loopback/bench.go`).
 //!
 //! By default the inventory lives on, as it does in a controller, and each operation takes a snapshot and allocates on
-//! it. With `-cold` each operation builds the inventory from decoded objects instead; as on the Go side, compiled
-//! expressions are kept.
+//! it. With `-cold` each operation first takes up all that the node may use from decoded slices. As on the Go side, what
+//! is allocated already and compiled expressions outlive an operation.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dra_allocator::{Answer, Limits, Outcome};
@@ -72,10 +73,14 @@ fn duration(text: &str) -> Option<Duration> {
 fn measure(file: &str, budget: Duration, cold: bool) -> Result<Measurement, String> {
     let text = std::fs::read(file).map_err(|error| format!("read {file}: {error}"))?;
     let request = Request::parse(&text).map_err(|error| format!("{file}: {error}"))?;
-    let live = request.inventory();
+    let live = if cold { request.without_slices() } else { request.inventory() };
+    let slices: Vec<_> = request.slices.iter().cloned().map(Arc::new).collect();
     let mut share_ids = wire::share_ids();
     let mut once = || {
-        let snapshot = if cold { request.fill(live.emptied()) } else { live.snapshot() };
+        let mut snapshot = live.snapshot();
+        if cold {
+            snapshot.apply_slices_for(&request.node, &slices);
+        }
         snapshot.allocate(&request.node, &request.claims, Limits::NONE, &mut share_ids)
     };
     let outcome = once();

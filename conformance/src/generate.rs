@@ -342,12 +342,17 @@ fn device(random: &mut Random, next: &mut u64, style: &Style, sets: &[&str]) -> 
     device
 }
 
+/// How much a device draws; the API allows less than nothing.
+fn amount(random: &mut Random) -> &'static str {
+    if random.chance(3) { "-1" } else { random.pick(&["0", "1", "2", "2500m", "4Gi", "3"]) }
+}
+
 fn consumption(random: &mut Random, style: &Style, set: &str) -> Value {
     let set = if random.chance(1) { "set-9" } else { set };
     let mut counters: Map<_, _> = random
         .some(&COUNTERS, 70)
         .into_iter()
-        .map(|name| (name.to_owned(), json!({"value": random.pick(&["0", "1", "2", "2500m", "4Gi", "3"])})))
+        .map(|name| (name.to_owned(), json!({"value": amount(random)})))
         .collect();
     if random.chance(1) {
         counters.insert("unheard-of".to_owned(), json!({"value": "1"}));
@@ -388,7 +393,15 @@ fn capacity(random: &mut Random) -> Value {
             if random.chance(60) {
                 range["max"] = json!(random.pick(&["4", "1", "6500m"]));
             }
-            capacity["requestPolicy"] = json!({"default": random.pick(&["1", "2"]), "validRange": range});
+            let mut default = random.pick(&["1", "2"]);
+            if range["max"] == "1" {
+                // A default outside its range counts in Go if it is written as the rounded amount is, and here always.
+                default = "1";
+                if range["min"] == "2" {
+                    range["min"] = json!("1");
+                }
+            }
+            capacity["requestPolicy"] = json!({"default": default, "validRange": range});
         }
         3 => capacity["requestPolicy"] = json!({"default": "1", "validValues": ["1", "2", "4"]}),
         _ => {}

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dra_allocator::objects::{Device, DeviceAttribute, DeviceCapacity, Node, ResourceClaim, ResourceSlice};
+use dra_allocator::objects::{
+    Device, DeviceAttribute, DeviceCapacity, DeviceClass, Node, ResourceClaim, ResourceSlice,
+};
 use dra_allocator::{Answer, Features, Inventory, Limits};
 use dra_api::quantity::Quantity;
 use serde_json::json;
@@ -22,7 +24,7 @@ const NODES: usize = 5_000;
 /// An allocation that must succeed does not: the figures would mean nothing.
 pub fn run() -> Result<(), String> {
     let decode = |error: serde_json::Error| error.to_string();
-    let class = serde_json::from_value(json!({
+    let class: DeviceClass = serde_json::from_value(json!({
         "metadata": {"name": "gpu"},
         "spec": {"selectors": [{"cel": {
             "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
@@ -33,6 +35,15 @@ pub fn run() -> Result<(), String> {
         "metadata": {"name": "claim"},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
             "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+        }}]}},
+    }))
+    .map_err(decode)?;
+    // No device has this number, so each one is looked at.
+    let unlikely: ResourceClaim = serde_json::from_value(json!({
+        "metadata": {"name": "unlikely"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
+            "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+            "selectors": [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].index == 1000"}}],
         }}]}},
     }))
     .map_err(decode)?;
@@ -81,6 +92,60 @@ pub fn run() -> Result<(), String> {
         println!("fit over {NODES} nodes, {round} time: {:?}, {} copies", start.elapsed(), fit.total);
     }
     println!("resident memory then: {} MiB", (resident() - before) / 1024);
+    let start = Instant::now();
+    for pool in 0..POOLS {
+        let outcome = inventory.allocate(
+            &self::node(pool),
+            std::slice::from_ref(&unlikely),
+            Limits::NONE,
+            &mut String::new,
+        );
+        assert_eq!(outcome.answer, Ok(Answer::DoesNotFit));
+    }
+    println!("two selectors on each device of {POOLS} nodes: {:?}", start.elapsed());
+    println!("resident memory then: {} MiB", (resident() - before) / 1024);
+    let start = Instant::now();
+    let explanation = inventory.explain_cluster(&nodes, std::slice::from_ref(&unlikely), Limits::NONE, 10);
+    println!("explanation for {NODES} nodes: {:?}", start.elapsed());
+    print!("{}", explanation.text(1000));
+    // Last, because memory that was freed before would not be seen to be used again.
+    one_selector(&device)
+}
+
+/// The time that a simple selector and all else takes, on a pool of 10,000 devices.
+fn one_selector(device: &Device) -> Result<(), String> {
+    let decode = |error: serde_json::Error| error.to_string();
+    let mut inventory = Inventory::new(Features::default());
+    let class = serde_json::from_value(json!({"metadata": {"name": "any"}})).map_err(decode)?;
+    inventory.apply_class(&class);
+    let mut large = slice(device, 0, 1);
+    let devices = 10_000_u32;
+    large.spec.devices = (0..devices)
+        .zip(large.spec.devices.iter().cycle())
+        .map(|(number, like)| Device { name: format!("gpu-{number}"), ..like.clone() })
+        .collect();
+    inventory.apply_slice(&large);
+    for expression in [
+        "device.attributes['gpu.nvidia.com'].index == 1000",
+        "device.attributes['gpu.nvidia.com'].type == 'nic'",
+        "device.attributes['gpu.nvidia.com'].driverVersion.isLessThan(semver('500.0.0'))",
+        "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('100Gi'))",
+    ] {
+        let claim = serde_json::from_value(json!({
+            "metadata": {"name": "claim"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {
+                "deviceClassName": "any", "allocationMode": "ExactCount", "count": 1,
+                "selectors": [{"cel": {"expression": expression}}],
+            }}]}},
+        }))
+        .map_err(decode)?;
+        let taken = median(20, || {
+            let claims = std::slice::from_ref(&claim);
+            let outcome = inventory.allocate(&node(0), claims, Limits::NONE, &mut String::new);
+            assert_eq!(outcome.answer, Ok(Answer::DoesNotFit));
+        });
+        println!("each of {devices} devices tried with the selector {expression}: {:?}", taken / devices);
+    }
     Ok(())
 }
 

@@ -129,37 +129,40 @@ impl Request {
     ///
     /// The text is not a request.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(text).map_err(|error| format!("decode request: {error}"))
+        let mut request: Self =
+            serde_json::from_slice(text).map_err(|error| format!("decode request: {error}"))?;
+        request.make_names_distinct();
+        Ok(request)
     }
 
-    /// An inventory that holds everything the request says.
-    pub fn inventory(&self) -> Inventory {
-        self.fill(Inventory::new(self.features))
-    }
-
-    /// Adds everything the request says to an inventory.
-    pub fn fill(&self, mut inventory: Inventory) -> Inventory {
-        for class in &self.classes {
-            inventory.apply_class(class);
-        }
-        for slice in &self.distinct_slices() {
-            inventory.apply_slice(slice);
-        }
-        inventory.apply_holdings("", self.holdings());
-        inventory
-    }
-
-    /// The slices with distinct names. In a cluster names are unique; in the upstream tests some are not. A suffix of
-    /// NUL and a number keeps slices of one name together and in their order.
-    fn distinct_slices(&self) -> Vec<ResourceSlice> {
+    /// In a cluster names of slices are unique; in the upstream tests some are not. A suffix of NUL and a number keeps
+    /// slices of one name together and in their order.
+    fn make_names_distinct(&mut self) {
         let mut names = BTreeSet::new();
-        let mut slices = self.slices.clone();
-        for (position, slice) in slices.iter_mut().enumerate() {
+        for (position, slice) in self.slices.iter_mut().enumerate() {
             if !names.insert(slice.metadata.name.clone()) {
                 slice.metadata.name = format!("{}\0{position:08}", slice.metadata.name);
             }
         }
-        slices
+    }
+
+    /// An inventory that holds everything the request says.
+    pub fn inventory(&self) -> Inventory {
+        let mut inventory = self.without_slices();
+        for slice in &self.slices {
+            inventory.apply_slice(slice);
+        }
+        inventory
+    }
+
+    /// An inventory that holds what the request says except for the slices.
+    pub fn without_slices(&self) -> Inventory {
+        let mut inventory = Inventory::new(self.features);
+        for class in &self.classes {
+            inventory.apply_class(class);
+        }
+        inventory.apply_holdings("", self.holdings());
+        inventory
     }
 
     fn holdings(&self) -> Vec<Holding> {

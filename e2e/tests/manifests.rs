@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use dra_e2e::{ControlPlane, Options, binaries};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -46,6 +46,35 @@ async fn manifests_and_examples_are_accepted_by_the_api_server() -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(plane.client().await?, NAMESPACE);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     pods.create(&dry_run, &pod).await.context("creating a Pod of the Deployment")?;
+    Ok(())
+}
+
+/// Samples of the documentation as printed, and words of what the API server says to each.
+const PRINTED: [(&str, &str); 5] = [
+    ("x10-list-attribute", "C identifier"),
+    ("x11-includes", "undeclared reference to 'models'"),
+    ("x16-pool-status", "spec.driver"),
+    ("x24-cpu-mapping", "capacity"),
+    ("x25-memory-overhead", "nodeAllocatableResources"),
+];
+
+#[tokio::test]
+async fn samples_are_refused_as_printed_and_accepted_as_corrected() -> Result<()> {
+    let plane = ControlPlane::start(Options { controllers: String::new(), ..Options::all_gates() }).await?;
+    for (sample, words) in PRINTED {
+        let create = |folder: &str| {
+            let file = format!("{folder}/{sample}.yaml");
+            plane.kubectl(&["create", "--dry-run=server", "--validate=strict", "-f", &file])
+        };
+        match create("allocator/tests/samples") {
+            Ok(accepted) => bail!("{sample} was accepted as printed:\n{accepted}"),
+            Err(refused) => {
+                let said = format!("{refused:#}");
+                ensure!(said.contains(words), "{sample}: not {words:?} but {said}");
+            }
+        }
+        create("examples/corrected").with_context(|| format!("{sample} as corrected"))?;
+    }
     Ok(())
 }
 

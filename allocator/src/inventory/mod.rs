@@ -3,20 +3,23 @@
 //! Everything large is shared and copied on write, so that [`Inventory::clone`] is a snapshot: it costs next to nothing,
 //! and neither side sees what happens to the other afterwards.
 
+pub(crate) mod details;
 pub(crate) mod pool;
 pub(crate) mod slice;
 pub(crate) mod tainting;
 pub(crate) mod usage;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use self::details::Shapes;
 use self::pool::Pool;
-use self::slice::{Shapes, Slice};
+use self::slice::Slice;
 use self::tainting::DeviceFilter;
 use self::usage::{Holding, HoldingKind};
 use crate::features::Features;
 use crate::ids::{DeviceId, PoolId};
-use crate::objects::{AllocationResult, DeviceClass, DeviceTaintRule, ResourceSlice};
+use crate::objects::{AllocationResult, DeviceClass, DeviceTaintRule, Node, ResourceSlice};
 use crate::selector::{Programs, Selector};
 
 /// A device class with its selectors compiled.
@@ -77,12 +80,6 @@ impl Inventory {
         }
     }
 
-    /// An empty inventory for the same gates that shares compiled expressions with this one.
-    #[must_use]
-    pub fn emptied(&self) -> Self {
-        Self { programs: self.programs.clone(), shapes: self.shapes.clone(), ..Self::new(self.features) }
-    }
-
     /// The gates it was made for.
     pub fn features(&self) -> &Features {
         &self.features
@@ -96,7 +93,12 @@ impl Inventory {
 
     /// Adds a slice or replaces the one of the same name.
     pub fn apply_slice(&mut self, object: &ResourceSlice) {
-        let slice = Arc::new(Slice::new(object, &mut self.shapes));
+        let slice = Slice::new(object, &mut self.shapes, &self.programs);
+        self.set_slice(object, slice);
+    }
+
+    fn set_slice(&mut self, object: &ResourceSlice, slice: Slice) {
+        let slice = Arc::new(slice);
         let name = slice.name.clone();
         let id = PoolId::new(&object.spec.driver, &object.spec.pool.name);
         // The same pool's identifier is stored once.
@@ -105,6 +107,23 @@ impl Inventory {
         self.index(&id, &slice);
         self.slices.insert(name, id.clone());
         self.change_pool(&id, |pool| pool.set_slice(slice));
+    }
+
+    /// Adds those of `slices` that can matter to `node`, as if the others were not there. For an inventory that answers
+    /// questions about one node and is then dropped: all the other nodes' devices are not even looked at, and slices are
+    /// kept as they are until somebody asks for an attribute or capacity.
+    pub fn apply_slices_for(&mut self, node: &Node, slices: &[Arc<ResourceSlice>]) {
+        let is_elsewhere = |slice: &&Arc<ResourceSlice>| {
+            let name = slice.spec.node_name.as_deref().unwrap_or_default();
+            !name.is_empty() && *name != *node.metadata.name
+        };
+        let (elsewhere, here): (Vec<_>, Vec<_>) = slices.iter().partition(is_elsewhere);
+        let pools: BTreeSet<_> = here.iter().map(|slice| pool_of(slice)).collect();
+        // Slices for other nodes count towards the completeness of the pools that the node shares with them.
+        let others = elsewhere.into_iter().filter(|slice| pools.contains(&pool_of(slice)));
+        for slice in here.into_iter().chain(others) {
+            self.set_slice(slice, Slice::undetailed(slice, &self.programs));
+        }
     }
 
     /// Removes a slice. One that is not there is ignored.
@@ -232,12 +251,17 @@ impl Inventory {
             return;
         }
         let claim: Arc<str> = claim.into();
-        for Holding { device, kind } in &holdings {
+        self.add_holdings(&claim, &holdings);
+        self.holdings.insert(claim, holdings.into());
+    }
+
+    /// Records what a claim holds, as if for ever: the claim cannot be removed.
+    pub(crate) fn add_holdings(&mut self, claim: &Arc<str>, holdings: &[Holding]) {
+        for Holding { device, kind } in holdings {
             self.change_pool(&device.pool, |pool| {
-                pool.change_use(&device.device, |used| used.add(&claim, kind));
+                pool.change_use(&device.device, |used| used.add(claim, kind));
             });
         }
-        self.holdings.insert(claim, holdings.into());
     }
 
     /// Forgets what a claim was given. One that was given nothing is ignored.
@@ -312,10 +336,16 @@ impl Inventory {
         .filter_map(|id| self.pools.get(id))
     }
 
-    /// Whether some devices can be used from several nodes.
-    pub(crate) fn has_shared_pools(&self) -> bool {
+    /// Whether a node has pools that are not its own alone.
+    pub(crate) fn shares_pools(&self, node: &str) -> bool {
         // Slices of one pool may be for different nodes and still share counters.
-        !self.shared.is_empty()
+        let is_own = |slice: &Slice| slice.node_name.as_deref() == Some(node);
+        self.pools_for_node(node).any(|pool| pool.slots().iter().any(|slot| !is_own(&slot.slice)))
+    }
+
+    /// Pools with slices that are not for a certain node.
+    pub(crate) fn shared_pools(&self) -> impl Iterator<Item = &PoolId> {
+        self.shared.keys()
     }
 
     pub(crate) fn class(&self, name: &str) -> Option<&Arc<Class>> {
@@ -359,6 +389,10 @@ impl Inventory {
     pub(crate) fn has_device_rules(&self) -> bool {
         self.device_rules > 0
     }
+}
+
+fn pool_of(slice: &ResourceSlice) -> (&str, &str) {
+    (&slice.spec.driver, &slice.spec.pool.name)
 }
 
 impl HoldingKind {

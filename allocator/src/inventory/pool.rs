@@ -1,13 +1,15 @@
 //! A pool: its slices of all generations, who holds its devices, and what follows from both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Format;
 
 use super::slice::{Consumption, DeviceRef, Slice};
 use super::usage::DeviceUse;
-use crate::amount::Nanos;
+use crate::amount::{self, Nanos};
 use crate::features::Features;
 use crate::ids::PoolId;
 use crate::summary::PoolSummary;
@@ -29,6 +31,42 @@ impl Slot {
     /// Somebody holds the whole device.
     pub(crate) fn is_dedicated(&self, position: usize) -> bool {
         self.dedicated.get(position / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+    }
+
+    /// Marks the devices that somebody holds.
+    fn mark_all(&mut self, uses: &imbl::OrdMap<Arc<str>, Arc<DeviceUse>>) {
+        if uses.len() < self.slice.len() {
+            for (device, _) in uses.iter().filter(|(_, used)| used.is_dedicated()) {
+                self.mark(device, true);
+            }
+            return;
+        }
+        let Self { slice, dedicated } = self;
+        let from = |bound: Bound<&str>| uses.range::<_, str>((bound, Bound::Unbounded));
+        let mut held = from(Bound::Unbounded);
+        let mut next = held.next();
+        for position in slice.by_name() {
+            let position = *position as usize;
+            let Some(name) = slice.device(position).map(DeviceRef::name) else { continue };
+            // Go on to the name step by step, or if it is not near, by looking it up.
+            let mut steps = 0;
+            while let Some((device, _)) = next
+                && **device < *name
+            {
+                steps += 1;
+                if steps > 8 {
+                    held = from(Bound::Included(name));
+                }
+                next = held.next();
+            }
+            if let Some((device, used)) = next
+                && **device == *name
+                && used.is_dedicated()
+                && let Some(word) = dedicated.get_mut(position / 64)
+            {
+                *word |= 1 << (position % 64);
+            }
+        }
     }
 
     fn mark(&mut self, device: &str, dedicated: bool) {
@@ -98,11 +136,7 @@ impl Pool {
 
     pub(crate) fn set_slice(&mut self, slice: Arc<Slice>) {
         let mut slot = Slot::new(slice);
-        for (device, used) in &self.uses {
-            if used.is_dedicated() {
-                slot.mark(device, true);
-            }
-        }
+        slot.mark_all(&self.uses);
         self.forget_summary();
         self.whole = OnceLock::new();
         self.baseline = OnceLock::new();
@@ -129,12 +163,12 @@ impl Pool {
 
     /// Keeps what held devices of a slice that goes consume.
     fn remember(&mut self, slice: &Slice) {
-        if slice.consumption_lists().is_empty() {
+        if slice.consumption_list_count() == 0 {
             return;
         }
         for (name, _) in self.uses.iter().filter(|(_, used)| used.is_allocated()) {
             let Some(device) = slice.find(name).next().and_then(|at| slice.device(at)) else { continue };
-            if !device.consumptions().is_empty() {
+            if device.consumption_list().is_some() {
                 self.withdrawn.insert(name.clone(), device.consumptions().into());
             }
         }
@@ -241,15 +275,27 @@ pub(crate) struct Draw {
     pub(crate) sets: Box<[(u32, Box<[u32]>)]>,
 }
 
+/// A counter set of a pool.
+#[derive(Clone, Copy, Debug)]
+struct SetPosition {
+    number: u32,
+    /// Its counters are `first..end`, in the order of their names.
+    first: u32,
+    end: u32,
+}
+
 /// What slices of a valid pool say about counters.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) sets: Vec<Arc<str>>,
     pub(crate) counters: Vec<Counter>,
-    /// Compatibility groups by number.
-    pub(crate) groups: Vec<Arc<str>>,
-    /// By slice and consumption list.
-    draws: Vec<Box<[Draw]>>,
+    by_name: BTreeMap<Arc<str>, SetPosition>,
+    /// Compatibility groups, with their numbers.
+    pub(crate) groups: BTreeMap<Arc<str>, u32>,
+    /// Some device draws a negative amount: with it, others fit that did not fit before.
+    pub(crate) gives_back: bool,
+    /// By slice and consumption list, each once it has been asked for.
+    draws: Vec<Box<[OnceLock<Draw>]>>,
 }
 
 impl Facts {
@@ -280,69 +326,92 @@ impl Facts {
         if !features.partitionable_devices {
             return Ok(facts);
         }
-        let mut sets = BTreeMap::new();
-        let mut known = BTreeMap::new();
         for (_, slice) in targets.iter().chain(&others) {
             for set in &slice.counter_sets {
+                let first = index(facts.counters.len());
                 let number = index(facts.sets.len());
-                if sets.insert(set.name.clone(), number).is_some() {
-                    return Err(format!("duplicate counter set name {}", set.name).into());
-                }
-                facts.sets.push(set.name.clone());
                 for (name, declared, value) in &set.counters {
-                    known.insert((number, name.clone()), index(facts.counters.len()));
                     let (name, declared, format) = (name.clone(), *declared, value.format());
                     facts.counters.push(Counter { set: number, name, declared, format });
                 }
+                let position = SetPosition { number, first, end: index(facts.counters.len()) };
+                if facts.by_name.insert(set.name.clone(), position).is_some() {
+                    return Err(format!("duplicate counter set name {}", set.name).into());
+                }
+                facts.sets.push(set.name.clone());
             }
         }
         facts.draws.resize_with(pool.slots.len(), Box::default);
-        let mut groups = BTreeMap::new();
-        for (position, slice) in targets.iter().chain(&others) {
-            if !has_devices(slice) {
-                continue;
+        for (position, slice) in targets.iter().chain(&others).filter(|(_, slice)| has_devices(slice)) {
+            for list in 0..slice.consumption_list_count() {
+                facts.check(slice, list)?;
             }
-            let mut draws = Vec::with_capacity(slice.consumption_lists().len());
-            for list in slice.consumption_lists() {
-                let mut counters = Vec::new();
-                let mut of_sets = Vec::new();
-                for consumption in list {
-                    let Some(set) = sets.get(&*consumption.set) else {
-                        return Err(format!("counter set {} not found", consumption.set).into());
-                    };
-                    for (name, amount) in &consumption.counters {
-                        let Some(counter) = known.get(&(*set, Arc::from(&**name))) else {
-                            let set = &consumption.set;
-                            return Err(format!("counter {name} not found in counter set {set}").into());
-                        };
-                        counters.push((*counter, *amount));
-                    }
-                    let mut numbers: Vec<u32> = consumption
-                        .groups
-                        .iter()
-                        .map(|group| {
-                            *groups.entry(group.clone()).or_insert_with(|| {
-                                facts.groups.push((&**group).into());
-                                index(facts.groups.len() - 1)
-                            })
-                        })
-                        .collect();
-                    numbers.sort_unstable();
-                    numbers.dedup();
-                    of_sets.push((*set, numbers.into()));
-                }
-                draws.push(Draw { counters: counters.into(), sets: of_sets.into() });
-            }
-            if let Some(entry) = facts.draws.get_mut(*position) {
-                *entry = draws.into();
+            if let Some(draws) = facts.draws.get_mut(*position) {
+                *draws = std::iter::repeat_with(OnceLock::new).take(slice.consumption_list_count()).collect();
             }
         }
         Ok(facts)
     }
 
+    /// Checks what a device draws, and numbers its groups.
+    fn check(&mut self, slice: &Slice, list: usize) -> Result<(), Arc<str>> {
+        for consumed in slice.consumed(list) {
+            let Some(set) = self.by_name.get(consumed.set()).copied() else {
+                return Err(format!("counter set {} not found", consumed.set()).into());
+            };
+            for group in consumed.groups() {
+                if !self.groups.contains_key(group) {
+                    self.groups.insert(group.into(), index(self.groups.len()));
+                }
+            }
+            let mut declared = self.counters_of(set);
+            let mut gives_back = false;
+            for (name, amount) in consumed.counters() {
+                // Both are sorted by name, so they are gone through side by side.
+                if declared.find(|(_, declared)| *declared.name == *name).is_none() {
+                    let set = consumed.set();
+                    return Err(format!("counter {name} not found in counter set {set}").into());
+                }
+                gives_back |= amount::nanos(amount).is_some_and(|amount| amount < 0);
+            }
+            drop(declared);
+            self.gives_back |= gives_back;
+        }
+        Ok(())
+    }
+
+    /// Counters of a set, with their numbers.
+    fn counters_of(&self, set: SetPosition) -> impl Iterator<Item = (u32, &Counter)> {
+        let counters = self.counters.get(set.first as usize..set.end as usize).unwrap_or_default();
+        (set.first..).zip(counters)
+    }
+
+    /// What a device draws that has been checked.
+    fn resolve(&self, slice: &Slice, list: usize) -> Draw {
+        let mut counters = Vec::new();
+        let mut sets = Vec::new();
+        for consumed in slice.consumed(list) {
+            let Some(set) = self.by_name.get(consumed.set()) else { continue };
+            let mut declared = self.counters_of(*set);
+            for (name, amount) in consumed.counters() {
+                if let Some((counter, _)) = declared.find(|(_, declared)| *declared.name == *name) {
+                    // What is out of range has been refused.
+                    counters.push((counter, amount::nanos(amount).unwrap_or(0)));
+                }
+            }
+            let mut groups: Vec<u32> =
+                consumed.groups().filter_map(|group| self.groups.get(group)).copied().collect();
+            groups.sort_unstable();
+            groups.dedup();
+            sets.push((set.number, groups.into()));
+        }
+        Draw { counters: counters.into(), sets: sets.into() }
+    }
+
     /// What a device draws.
-    pub(crate) fn draw(&self, slot: usize, consumption_list: Option<usize>) -> Option<&Draw> {
-        self.draws.get(slot)?.get(consumption_list?)
+    pub(crate) fn draw(&self, slot: usize, device: DeviceRef<'_>) -> Option<&Draw> {
+        let list = device.consumption_list()?;
+        Some(self.draws.get(slot)?.get(list)?.get_or_init(|| self.resolve(device.slice(), list)))
     }
 
     /// A counter and the name of its set.
@@ -357,10 +426,19 @@ fn index(len: usize) -> u32 {
 }
 
 fn unique_device_names<'a>(slices: impl Iterator<Item = &'a Slice>) -> Result<(), Arc<str>> {
-    let mut names: Vec<&str> = slices.flat_map(Slice::devices).map(DeviceRef::name).collect();
-    names.sort_unstable();
-    match names.array_windows().find(|[a, b]| a == b) {
-        Some([name, _]) => Err(format!("duplicate device name {name}").into()),
+    let mut slices: Vec<_> = slices.filter_map(|slice| Some((slice.names()?, slice))).collect();
+    slices.sort_unstable_by_key(|(names, _)| *names);
+    let is_apart = slices.array_windows().all(|[((_, last), _), ((first, _), _)]| last < first);
+    let duplicates: Vec<&str> = if is_apart {
+        // Names in one slice are in order.
+        slices.iter().filter_map(|(_, slice)| slice.duplicate_name()).collect()
+    } else {
+        let mut known: HashSet<&str, BuildHasherDefault<DefaultHasher>> = HashSet::default();
+        let names = slices.iter().flat_map(|(_, slice)| slice.devices()).map(DeviceRef::name);
+        names.filter(|name| !known.insert(name)).collect()
+    };
+    match duplicates.iter().min() {
+        Some(name) => Err(format!("duplicate device name {name}").into()),
         None => Ok(()),
     }
 }
@@ -445,8 +523,8 @@ fn allocated_draws<'a>(pool: &Pool, slots: &[usize], facts: &'a Facts) -> Vec<&'
         for (order, position) in slots.iter().enumerate() {
             let Some(slot) = pool.slots.get(*position) else { continue };
             for at in slot.slice.find(name) {
-                let list = slot.slice.device(at).and_then(DeviceRef::consumption_list);
-                found.extend(facts.draw(*position, list).map(|draw| ((order, at), draw)));
+                let draw = slot.slice.device(at).and_then(|device| facts.draw(*position, device));
+                found.extend(draw.map(|draw| ((order, at), draw)));
             }
         }
     }

@@ -1,92 +1,21 @@
-//! A published slice in compact form.
+//! A published slice in compact form. What its devices publish about themselves stands in [`Details`].
 //!
-//! A device of a real driver has a dozen attributes, and decoded it takes several kilobytes. Here all texts of a slice
-//! lie in one buffer, equal values, capacities, consumptions and taints are stored once per slice, and the list of
-//! attribute names (the *shape*) is shared by all devices in the cluster that have the same names.
+//! Texts lie in one buffer, and equal consumptions and taints are stored once. Expressions read devices in this form, see
+//! [`DeviceRef`]'s [`ReadDevice`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Quantity;
+use dra_cel::{AttributeValue, Interner, KeyId, NameId, ReadDevice};
 
+use super::details::{Attribute, Capacity, Details, NONE, Shapes, Span, index, recent, same_quantity};
 use crate::amount::{self, Nanos};
 use crate::nodes::Matcher;
-use crate::objects::{
-    CapacityRequestPolicy, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption, DeviceTaint,
-    Node, NodeSelector, ResourceSlice,
-};
-use crate::selector::Prepared;
-
-/// A place in a slice's text buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    start: u32,
-    end: u32,
-}
-
-/// The sorted attribute names of a device.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape {
-    names: Box<[Box<str>]>,
-}
-
-impl Shape {
-    fn column(&self, name: &str) -> Option<usize> {
-        self.names.binary_search_by(|one| (**one).cmp(name)).ok()
-    }
-}
-
-/// Shapes in use, so that equal ones are stored once.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Shapes {
-    known: imbl::OrdSet<Arc<Shape>>,
-    sweep_at: usize,
-}
-
-impl Shapes {
-    fn intern(&mut self, names: Box<[Box<str>]>) -> Arc<Shape> {
-        let shape = Arc::new(Shape { names });
-        if let Some(known) = self.known.get(&shape) {
-            return known.clone();
-        }
-        if self.known.len() >= self.sweep_at {
-            self.known = self.known.iter().filter(|one| Arc::strong_count(one) > 1).cloned().collect();
-            self.sweep_at = self.known.len().saturating_mul(2).max(64);
-        }
-        self.known.insert(shape.clone());
-        shape
-    }
-}
-
-/// A stored attribute value.
-#[derive(Clone, Debug)]
-enum Value {
-    Int(i64),
-    Bool(bool),
-    Text(Span),
-    Version(Span),
-    Ints(Box<[i64]>),
-    Bools(Box<[bool]>),
-    Texts(Box<[Box<str>]>),
-    Versions(Box<[Box<str>]>),
-    /// No known field, or several.
-    Odd(Box<DeviceAttribute>),
-}
-
-/// An attribute value as constraints and selectors see it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Attribute<'a> {
-    Int(i64),
-    Bool(bool),
-    Text(&'a str),
-    Version(&'a str),
-    Ints(&'a [i64]),
-    Bools(&'a [bool]),
-    Texts(&'a [Box<str>]),
-    Versions(&'a [Box<str>]),
-    /// No known field, or several: not a value that the API accepts.
-    Odd(&'a DeviceAttribute),
-}
+use crate::objects::{Device, DeviceCounterConsumption, DeviceTaint, Node, NodeSelector, ResourceSlice};
+use crate::selector::Programs;
 
 /// Which nodes can use a slice or a device.
 #[derive(Clone, Debug)]
@@ -137,23 +66,69 @@ impl Scope {
     }
 }
 
-/// One capacity of a device.
-#[derive(Clone, Debug)]
-pub(crate) struct Capacity {
-    pub(crate) name: Box<str>,
-    pub(crate) value: Quantity,
-    pub(crate) nanos: Nanos,
-    pub(crate) policy: Option<Box<CapacityRequestPolicy>>,
-}
-
 /// What a device takes from one counter set.
 #[derive(Clone, Debug)]
 pub(crate) struct Consumption {
-    pub(crate) set: Box<str>,
-    pub(crate) counters: Box<[(Box<str>, Nanos)]>,
+    pub(crate) set: Arc<str>,
+    pub(crate) counters: Box<[(Arc<str>, Quantity)]>,
     pub(crate) groups: Box<[Box<str>]>,
-    /// The same amounts as published, for summaries.
-    pub(crate) published: Box<[Quantity]>,
+}
+
+impl Consumption {
+    /// A consumption as published. Where names are those of `before`, they are shared.
+    fn new(object: &DeviceCounterConsumption, before: Option<&Self>) -> Self {
+        let shared = |known: Option<&Arc<str>>, name: &str| {
+            known.filter(|known| ***known == *name).map_or_else(|| name.into(), Arc::clone)
+        };
+        let mut names = before.map_or(&[][..], |before| &before.counters).iter().map(|(name, _)| name);
+        Self {
+            set: shared(before.map(|before| &before.set), &object.counter_set),
+            counters: object
+                .counters
+                .iter()
+                .map(|(name, counter)| (shared(names.next(), name), counter.value.clone()))
+                .collect(),
+            groups: object.compatibility_groups.iter().map(|group| group.as_str().into()).collect(),
+        }
+    }
+}
+
+/// A consumption in either form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Consumed<'a> {
+    Compact(&'a Consumption),
+    Published(&'a DeviceCounterConsumption),
+}
+
+impl<'a> Consumed<'a> {
+    fn forms(self) -> (Option<&'a Consumption>, Option<&'a DeviceCounterConsumption>) {
+        match self {
+            Self::Compact(compact) => (Some(compact), None),
+            Self::Published(published) => (None, Some(published)),
+        }
+    }
+
+    pub(crate) fn set(self) -> &'a str {
+        match self {
+            Self::Compact(compact) => &compact.set,
+            Self::Published(published) => &published.counter_set,
+        }
+    }
+
+    /// Counters and amounts, in the order of their names.
+    pub(crate) fn counters(self) -> impl Iterator<Item = (&'a str, &'a Quantity)> {
+        let (compact, published) = self.forms();
+        let compact =
+            compact.into_iter().flat_map(|one| &one.counters).map(|(name, amount)| (&**name, amount));
+        let published = published.into_iter().flat_map(|one| &one.counters);
+        compact.chain(published.map(|(name, counter)| (name.as_str(), &counter.value)))
+    }
+
+    pub(crate) fn groups(self) -> impl Iterator<Item = &'a str> {
+        let (compact, published) = self.forms();
+        let compact = compact.into_iter().flat_map(|one| &one.groups).map(|group| &**group);
+        compact.chain(published.into_iter().flat_map(|one| &one.compatibility_groups).map(String::as_str))
+    }
 }
 
 /// A published counter set.
@@ -175,15 +150,9 @@ pub(crate) struct Extra {
     pub(crate) binding_failure_conditions: Option<Box<[String]>>,
 }
 
-/// Marks the absence of an entry in a side table.
-const NONE: u32 = u32::MAX;
-
 #[derive(Clone, Debug)]
 struct Row {
     name: Span,
-    shape: u32,
-    values: u32,
-    capacities: u32,
     consumptions: u32,
     taints: u32,
     extra: u32,
@@ -195,7 +164,8 @@ struct Row {
 #[allow(clippy::struct_excessive_bools, reason = "they are independent facts of the API object")]
 pub(crate) struct Slice {
     pub(crate) name: Arc<str>,
-    pub(crate) driver: Arc<str>,
+    /// The driver as expressions know it.
+    driver: NameId,
     pub(crate) generation: i64,
     /// `resourceSliceCount`.
     pub(crate) announced: i64,
@@ -217,18 +187,21 @@ pub(crate) struct Slice {
     pub(crate) has_binding_conditions: bool,
     texts: Box<str>,
     rows: Box<[Row]>,
-    shapes: Box<[Arc<Shape>]>,
-    value_refs: Box<[u32]>,
-    values: Box<[Value]>,
-    capacities: Box<[Box<[Capacity]>]>,
-    consumptions: Box<[Box<[Consumption]>]>,
+    consumptions: OnceLock<Box<[Box<[Consumption]>]>>,
     taints: Box<[DeviceTaint]>,
     taint_lists: Box<[Box<[u32]>]>,
     extras: Box<[Extra]>,
     /// Positions in the order of device names.
     by_name: Box<[u32]>,
-    /// The devices as expressions read them, once somebody has asked.
-    pub(crate) prepared: OnceLock<Prepared>,
+    details: OnceLock<Details>,
+    /// What consumptions and details are made from if somebody asks for them.
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    object: Arc<ResourceSlice>,
+    programs: Arc<Programs>,
 }
 
 /// A device of a slice.
@@ -236,12 +209,40 @@ pub(crate) struct Slice {
 pub(crate) struct DeviceRef<'a> {
     slice: &'a Slice,
     row: &'a Row,
+    position: usize,
 }
 
 impl Slice {
     /// Brings a slice into compact form.
-    pub(crate) fn new(object: &ResourceSlice, shapes: &mut Shapes) -> Self {
-        Builder::default().build(object, shapes)
+    pub(crate) fn new(object: &ResourceSlice, shapes: &mut Shapes, programs: &Programs) -> Self {
+        let details = OnceLock::from(Details::new(object, shapes, programs));
+        Self { details, ..Builder::default().build(object, programs) }
+    }
+
+    /// Brings a slice into compact form, except that attributes, capacities and consumptions stay as they are until
+    /// somebody asks for one of them.
+    pub(crate) fn undetailed(object: &Arc<ResourceSlice>, programs: &Arc<Programs>) -> Self {
+        let source = Source { object: object.clone(), programs: programs.clone() };
+        let builder = Builder { undetailed: true, ..Builder::default() };
+        Self { source: Some(source), ..builder.build(object, programs) }
+    }
+
+    /// Attributes and capacities.
+    pub(crate) fn details(&self) -> &Details {
+        self.details.get_or_init(|| match &self.source {
+            Some(source) => Details::new(&source.object, &mut Shapes::default(), &source.programs),
+            None => Details::default(),
+        })
+    }
+
+    /// At most so many different capacity lists are there.
+    pub(crate) fn most_capacity_lists(&self) -> usize {
+        // To count them would mean to make the details.
+        self.details.get().map_or(self.len(), Details::capacity_lists)
+    }
+
+    pub(crate) fn has_details(&self) -> bool {
+        self.details.get().is_some()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -249,11 +250,11 @@ impl Slice {
     }
 
     pub(crate) fn device(&self, position: usize) -> Option<DeviceRef<'_>> {
-        self.rows.get(position).map(|row| DeviceRef { slice: self, row })
+        self.rows.get(position).map(|row| DeviceRef { slice: self, row, position })
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceRef<'_>> {
-        self.rows.iter().map(|row| DeviceRef { slice: self, row })
+        self.rows.iter().enumerate().map(|(position, row)| DeviceRef { slice: self, row, position })
     }
 
     /// Positions of the devices with this name; more than one only in invalid slices.
@@ -265,8 +266,22 @@ impl Slice {
             .iter()
             .take_while(move |position| self.name_at(**position) == name)
             .map(|position| *position as usize)
-            .collect::<Vec<_>>()
-            .into_iter()
+    }
+
+    /// The first and the last name in bytewise order; `None` without devices.
+    pub(crate) fn names(&self) -> Option<(&str, &str)> {
+        Some((self.name_at(*self.by_name.first()?), self.name_at(*self.by_name.last()?)))
+    }
+
+    /// The first name that two devices have.
+    pub(crate) fn duplicate_name(&self) -> Option<&str> {
+        let same = |[a, b]: &&[u32; 2]| self.name_at(*a) == self.name_at(*b);
+        self.by_name.array_windows().find(same).map(|[name, _]| self.name_at(*name))
+    }
+
+    /// Positions in the order of device names.
+    pub(crate) fn by_name(&self) -> &[u32] {
+        &self.by_name
     }
 
     /// Whether a device has this name.
@@ -275,11 +290,7 @@ impl Slice {
     }
 
     fn name_at(&self, position: u32) -> &str {
-        self.rows.get(position as usize).map_or("", |row| self.text(row.name))
-    }
-
-    fn text(&self, span: Span) -> &str {
-        self.texts.get(span.start as usize..span.end as usize).unwrap_or_default()
+        self.rows.get(position as usize).map_or("", |row| row.name.of(&self.texts))
     }
 
     /// Whether any device has a taint with this effect.
@@ -292,20 +303,41 @@ impl Slice {
         self.taints.len()
     }
 
-    /// The capacity lists that devices refer to by [`DeviceRef::capacity_list`].
-    pub(crate) fn capacity_lists(&self) -> &[Box<[Capacity]>] {
-        &self.capacities
+    /// The consumption lists that devices refer to by [`DeviceRef::consumption_list`].
+    fn consumption_lists(&self) -> &[Box<[Consumption]>] {
+        self.consumptions.get_or_init(|| {
+            let devices = self.source.iter().flat_map(|source| &source.object.spec.devices);
+            let list = |device: &Device| -> Box<[Consumption]> {
+                device.consumes_counters.iter().map(|one| Consumption::new(one, None)).collect()
+            };
+            devices.map(list).collect()
+        })
     }
 
-    /// The consumption lists that devices refer to by [`DeviceRef::consumption_list`].
-    pub(crate) fn consumption_lists(&self) -> &[Box<[Consumption]>] {
-        &self.consumptions
+    /// How many lists of consumptions there are.
+    pub(crate) fn consumption_list_count(&self) -> usize {
+        self.consumptions.get().map_or(self.len(), |lists| lists.len())
+    }
+
+    /// A list of consumptions.
+    pub(crate) fn consumed(&self, list: usize) -> impl Iterator<Item = Consumed<'_>> {
+        let (compact, source) = match self.consumptions.get() {
+            Some(lists) => (lists.get(list), None),
+            None => (None, self.source.as_ref()),
+        };
+        let published = source.and_then(|source| source.object.spec.devices.get(list));
+        let compact = compact.into_iter().flatten().map(Consumed::Compact);
+        compact.chain(published.into_iter().flat_map(|one| &one.consumes_counters).map(Consumed::Published))
     }
 }
 
 impl<'a> DeviceRef<'a> {
     pub(crate) fn name(self) -> &'a str {
-        self.slice.text(self.row.name)
+        self.row.name.of(&self.slice.texts)
+    }
+
+    pub(crate) fn slice(self) -> &'a Slice {
+        self.slice
     }
 
     /// Whether the device is published as shareable.
@@ -313,41 +345,19 @@ impl<'a> DeviceRef<'a> {
         self.row.allow_multiple
     }
 
-    pub(crate) fn attributes(self) -> impl Iterator<Item = (&'a str, Attribute<'a>)> {
-        let names = self.slice.shapes.get(self.row.shape as usize).map_or(&[][..], |shape| &shape.names);
-        names.iter().enumerate().filter_map(move |(column, name)| Some((&**name, self.value(column)?)))
-    }
-
     /// The attribute published under exactly this name.
     pub(crate) fn attribute(self, name: &str) -> Option<Attribute<'a>> {
-        let column = self.slice.shapes.get(self.row.shape as usize)?.column(name)?;
-        self.value(column)
-    }
-
-    fn value(self, column: usize) -> Option<Attribute<'a>> {
-        let slice = self.slice;
-        let reference = slice.value_refs.get(self.row.values as usize + column)?;
-        Some(match slice.values.get(*reference as usize)? {
-            Value::Int(value) => Attribute::Int(*value),
-            Value::Bool(value) => Attribute::Bool(*value),
-            Value::Text(span) => Attribute::Text(slice.text(*span)),
-            Value::Version(span) => Attribute::Version(slice.text(*span)),
-            Value::Ints(values) => Attribute::Ints(values),
-            Value::Bools(values) => Attribute::Bools(values),
-            Value::Texts(values) => Attribute::Texts(values),
-            Value::Versions(values) => Attribute::Versions(values),
-            Value::Odd(attribute) => Attribute::Odd(attribute),
-        })
+        self.slice.details().attribute(self.position, name)
     }
 
     /// Identifies the device's capacities within the slice; `None` if it has none.
     pub(crate) fn capacity_list(self) -> Option<usize> {
-        (self.row.capacities != NONE).then_some(self.row.capacities as usize)
+        self.slice.details().capacity_list(self.position)
     }
 
     /// Capacities, sorted by name.
     pub(crate) fn capacities(self) -> &'a [Capacity] {
-        self.slice.capacities.get(self.row.capacities as usize).map_or(&[], |list| list)
+        self.slice.details().capacities(self.position)
     }
 
     /// Identifies the device's consumptions within the slice; `None` if it has none.
@@ -356,7 +366,7 @@ impl<'a> DeviceRef<'a> {
     }
 
     pub(crate) fn consumptions(self) -> &'a [Consumption] {
-        self.slice.consumptions.get(self.row.consumptions as usize).map_or(&[], |list| list)
+        self.slice.consumption_lists().get(self.row.consumptions as usize).map_or(&[], |list| list)
     }
 
     /// Taints that the slice itself publishes, with their positions in the slice's list of different taints.
@@ -378,17 +388,48 @@ impl<'a> DeviceRef<'a> {
     }
 }
 
+impl ReadDevice for DeviceRef<'_> {
+    fn driver(&self) -> NameId {
+        self.slice.driver
+    }
+
+    fn allows_multiple_allocations(&self) -> bool {
+        self.row.allow_multiple
+    }
+
+    fn conversion_error(&self) -> Option<Cow<'_, str>> {
+        self.slice.details().problem(self.position).map(Cow::Owned)
+    }
+
+    fn attribute<'a>(&'a self, key: KeyId, _: &'a Interner) -> Option<AttributeValue<'a>> {
+        self.slice.details().attribute_value(self.position, key)
+    }
+
+    fn has_attribute(&self, key: KeyId) -> bool {
+        self.slice.details().has_attribute(self.position, key)
+    }
+
+    fn attribute_keys(&self) -> Vec<KeyId> {
+        self.slice.details().attribute_keys(self.position)
+    }
+
+    fn capacity(&self, key: KeyId) -> Option<&Quantity> {
+        self.slice.details().capacity(self.position, key)
+    }
+
+    fn capacity_keys(&self) -> Vec<KeyId> {
+        self.slice.details().capacity_keys(self.position)
+    }
+}
+
 #[derive(Default)]
 struct Builder<'a> {
+    /// Consumptions are left out; a device's list has the number of the device.
+    undetailed: bool,
     texts: String,
-    values: Vec<Value>,
-    value_refs: Vec<u32>,
-    known_values: BTreeMap<&'a DeviceAttribute, u32>,
-    shapes: Vec<Arc<Shape>>,
-    capacities: Vec<Box<[Capacity]>>,
-    known_capacities: Vec<&'a BTreeMap<String, DeviceCapacity>>,
     consumptions: Vec<Box<[Consumption]>>,
-    known_consumptions: Vec<&'a [DeviceCounterConsumption]>,
+    /// With a hash, because partitions differ in little and late.
+    known_consumptions: Vec<(u64, &'a [DeviceCounterConsumption])>,
     taints: Vec<DeviceTaint>,
     known_taints: BTreeMap<&'a DeviceTaint, u32>,
     taint_lists: Vec<Box<[u32]>>,
@@ -396,20 +437,13 @@ struct Builder<'a> {
     out_of_range: Option<Arc<str>>,
 }
 
-/// How far back a list of equal entries is searched for; devices of one kind follow each other.
-const LOOK_BACK: usize = 64;
-
-fn index(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(NONE)
-}
-
 impl<'a> Builder<'a> {
-    fn build(mut self, object: &'a ResourceSlice, shapes: &mut Shapes) -> Slice {
+    fn build(mut self, object: &'a ResourceSlice, programs: &Programs) -> Slice {
         let spec = &object.spec;
-        let rows: Box<[Row]> = spec.devices.iter().map(|device| self.row(device, shapes)).collect();
-        let mut by_name: Box<[u32]> = (0..index(rows.len())).collect();
-        by_name
-            .sort_by_key(|position| spec.devices.get(*position as usize).map(|device| device.name.as_str()));
+        let rows: Box<[Row]> =
+            spec.devices.iter().zip(0..).map(|(device, at)| self.row(device, at)).collect();
+        let mut by_name: Vec<_> = spec.devices.iter().map(|device| device.name.as_str()).zip(0..).collect();
+        by_name.sort_unstable();
         let counter_sets = spec
             .shared_counters
             .iter()
@@ -433,7 +467,7 @@ impl<'a> Builder<'a> {
             .any(|consumption| !consumption.compatibility_groups.is_empty());
         Slice {
             name: object.metadata.name.as_str().into(),
-            driver: spec.driver.as_str().into(),
+            driver: programs.driver(&spec.driver),
             generation: spec.pool.generation,
             announced: spec.pool.resource_slice_count,
             scope: Scope::of(
@@ -454,147 +488,31 @@ impl<'a> Builder<'a> {
             out_of_range: self.out_of_range,
             texts: self.texts.into(),
             rows,
-            shapes: self.shapes.into(),
-            value_refs: self.value_refs.into(),
-            values: self.values.into(),
-            capacities: self.capacities.into(),
-            consumptions: self.consumptions.into(),
+            consumptions: if self.undetailed {
+                OnceLock::new()
+            } else {
+                OnceLock::from(Box::from(self.consumptions))
+            },
             taints: self.taints.into(),
             taint_lists: self.taint_lists.into(),
             extras: self.extras.into(),
-            by_name,
-            prepared: OnceLock::new(),
+            by_name: by_name.into_iter().map(|(_, position)| position).collect(),
+            details: OnceLock::new(),
+            source: None,
         }
     }
 
-    fn row(&mut self, device: &'a Device, shapes: &mut Shapes) -> Row {
-        let values = index(self.value_refs.len());
-        for attribute in device.attributes.values() {
-            let reference = self.value(attribute);
-            self.value_refs.push(reference);
+    fn row(&mut self, device: &'a Device, position: u32) -> Row {
+        for (name, capacity) in &device.capacity {
+            self.nanos(&capacity.value, || format!("capacity {name} of device {}", device.name));
         }
         Row {
-            name: self.span(&device.name),
-            shape: self.shape(&device.attributes, shapes),
-            values,
-            capacities: self.capacity_list(device),
-            consumptions: self.consumption_list(device),
+            name: Span::push(&device.name, &mut self.texts),
+            consumptions: self.consumption_list(device, position),
             taints: self.taint_list(device),
             extra: self.extra(device),
             allow_multiple: device.allow_multiple_allocations,
         }
-    }
-
-    fn span(&mut self, text: &str) -> Span {
-        let start = index(self.texts.len());
-        self.texts.push_str(text);
-        Span { start, end: index(self.texts.len()) }
-    }
-
-    fn shape(&mut self, attributes: &BTreeMap<String, DeviceAttribute>, shapes: &mut Shapes) -> u32 {
-        let same = |shape: &Arc<Shape>| {
-            shape.names.len() == attributes.len()
-                && shape.names.iter().zip(attributes.keys()).all(|(known, name)| **known == **name)
-        };
-        if let Some(known) = self.shapes.iter().position(same) {
-            return index(known);
-        }
-        self.shapes.push(shapes.intern(attributes.keys().map(|name| name.as_str().into()).collect()));
-        index(self.shapes.len() - 1)
-    }
-
-    fn value(&mut self, attribute: &'a DeviceAttribute) -> u32 {
-        if let Some(known) = self.known_values.get(attribute) {
-            return *known;
-        }
-        let boxed = |texts: &[String]| texts.iter().map(|text| text.as_str().into()).collect();
-        let value = match attribute {
-            DeviceAttribute {
-                int: Some(value),
-                bool: None,
-                string: None,
-                version: None,
-                ints: None,
-                bools: None,
-                strings: None,
-                versions: None,
-            } => Value::Int(*value),
-            DeviceAttribute {
-                int: None,
-                bool: Some(value),
-                string: None,
-                version: None,
-                ints: None,
-                bools: None,
-                strings: None,
-                versions: None,
-            } => Value::Bool(*value),
-            DeviceAttribute {
-                int: None,
-                bool: None,
-                string: Some(text),
-                version: None,
-                ints: None,
-                bools: None,
-                strings: None,
-                versions: None,
-            } => Value::Text(self.span(text)),
-            DeviceAttribute {
-                int: None,
-                bool: None,
-                string: None,
-                version: Some(text),
-                ints: None,
-                bools: None,
-                strings: None,
-                versions: None,
-            } => Value::Version(self.span(text)),
-            DeviceAttribute {
-                int: None,
-                bool: None,
-                string: None,
-                version: None,
-                ints: Some(values),
-                bools: None,
-                strings: None,
-                versions: None,
-            } => Value::Ints(values.as_slice().into()),
-            DeviceAttribute {
-                int: None,
-                bool: None,
-                string: None,
-                version: None,
-                ints: None,
-                bools: Some(values),
-                strings: None,
-                versions: None,
-            } => Value::Bools(values.as_slice().into()),
-            DeviceAttribute {
-                int: None,
-                bool: None,
-                string: None,
-                version: None,
-                ints: None,
-                bools: None,
-                strings: Some(texts),
-                versions: None,
-            } => Value::Texts(boxed(texts)),
-            DeviceAttribute {
-                int: None,
-                bool: None,
-                string: None,
-                version: None,
-                ints: None,
-                bools: None,
-                strings: None,
-                versions: Some(texts),
-            } => Value::Versions(boxed(texts)),
-            odd => Value::Odd(Box::new(odd.clone())),
-        };
-        let position = index(self.values.len());
-        self.values.push(value);
-        self.known_values.insert(attribute, position);
-        position
     }
 
     fn nanos(&mut self, quantity: &Quantity, what: impl Fn() -> String) -> Nanos {
@@ -604,58 +522,29 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn capacity_list(&mut self, device: &'a Device) -> u32 {
-        if device.capacity.is_empty() {
-            return NONE;
-        }
-        let since = self.known_capacities.len().saturating_sub(LOOK_BACK);
-        let recent = self.known_capacities.get(since..).unwrap_or_default();
-        if let Some(known) = recent.iter().position(|one| same_capacities(one, &device.capacity)) {
-            return index(since + known);
-        }
-        let list = device
-            .capacity
-            .iter()
-            .map(|(name, capacity)| Capacity {
-                name: name.as_str().into(),
-                value: capacity.value.clone(),
-                nanos: self.nanos(&capacity.value, || format!("capacity {name} of device {}", device.name)),
-                policy: capacity.request_policy.clone().map(Box::new),
-            })
-            .collect();
-        self.capacities.push(list);
-        self.known_capacities.push(&device.capacity);
-        index(self.capacities.len() - 1)
-    }
-
-    fn consumption_list(&mut self, device: &'a Device) -> u32 {
+    fn consumption_list(&mut self, device: &'a Device, position: u32) -> u32 {
         if device.consumes_counters.is_empty() {
             return NONE;
         }
-        let since = self.known_consumptions.len().saturating_sub(LOOK_BACK);
-        let recent = self.known_consumptions.get(since..).unwrap_or_default();
-        if let Some(known) = recent.iter().position(|one| same_consumptions(one, &device.consumes_counters)) {
-            return index(since + known);
+        for (name, counter) in device.consumes_counters.iter().flat_map(|consumption| &consumption.counters) {
+            self.nanos(&counter.value, || format!("consumption of counter {name} by device {}", device.name));
         }
-        let list = device
-            .consumes_counters
-            .iter()
-            .map(|consumption| Consumption {
-                set: consumption.counter_set.as_str().into(),
-                counters: consumption
-                    .counters
-                    .iter()
-                    .map(|(name, counter)| {
-                        let what = || format!("consumption of counter {name} by device {}", device.name);
-                        (name.as_str().into(), self.nanos(&counter.value, what))
-                    })
-                    .collect(),
-                groups: consumption.compatibility_groups.iter().map(|group| group.as_str().into()).collect(),
-                published: consumption.counters.values().map(|counter| counter.value.clone()).collect(),
-            })
-            .collect();
+        if self.undetailed {
+            return position;
+        }
+        let hash = hash_of(&device.consumes_counters);
+        let same = |(known, one): &(u64, &[DeviceCounterConsumption])| {
+            *known == hash && same_consumptions(one, &device.consumes_counters)
+        };
+        if let Some(known) = recent(&self.known_consumptions, same) {
+            return known;
+        }
+        // Most sets and counters bear the names of those of the device before.
+        let mut before = self.consumptions.last().map_or(&[][..], |list| list).iter();
+        let consume = |consumption| Consumption::new(consumption, before.next());
+        let list = device.consumes_counters.iter().map(consume).collect();
         self.consumptions.push(list);
-        self.known_consumptions.push(&device.consumes_counters);
+        self.known_consumptions.push((hash, &device.consumes_counters));
         index(self.consumptions.len() - 1)
     }
 
@@ -664,10 +553,8 @@ impl<'a> Builder<'a> {
             return NONE;
         }
         let list: Box<[u32]> = device.taints.iter().map(|taint| self.taint(taint)).collect();
-        let since = self.taint_lists.len().saturating_sub(LOOK_BACK);
-        let recent = self.taint_lists.get(since..).unwrap_or_default();
-        if let Some(known) = recent.iter().position(|one| *one == list) {
-            return index(since + known);
+        if let Some(known) = recent(&self.taint_lists, |one| *one == list) {
+            return known;
         }
         self.taint_lists.push(list);
         index(self.taint_lists.len() - 1)
@@ -710,33 +597,15 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Equal also in the suffix family, which shows in results.
-fn same_quantity(a: &Quantity, b: &Quantity) -> bool {
-    a == b && a.format() == b.format()
-}
-
-fn same_capacities(a: &BTreeMap<String, DeviceCapacity>, b: &BTreeMap<String, DeviceCapacity>) -> bool {
-    let same_policies = |a: Option<&CapacityRequestPolicy>, b: Option<&CapacityRequestPolicy>| match (a, b) {
-        (None, None) => true,
-        (Some(a), Some(b)) => {
-            let quantities = |policy: &CapacityRequestPolicy| {
-                let range = policy.valid_range.clone().unwrap_or_default();
-                [policy.default.clone(), range.min, range.max, range.step]
-                    .into_iter()
-                    .flatten()
-                    .chain(policy.valid_values.clone().unwrap_or_default())
-                    .collect::<Vec<_>>()
-            };
-            a == b && quantities(a).iter().zip(&quantities(b)).all(|(a, b)| same_quantity(a, b))
+fn hash_of(consumptions: &[DeviceCounterConsumption]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for consumption in consumptions {
+        for (name, counter) in &consumption.counters {
+            // The last character often is a number and all that tells two names apart.
+            (name.as_bytes().last(), counter.value.as_i64()).hash(&mut hasher);
         }
-        _ => false,
-    };
-    a.len() == b.len()
-        && a.iter().zip(b).all(|((a_name, a), (b_name, b))| {
-            a_name == b_name
-                && same_quantity(&a.value, &b.value)
-                && same_policies(a.request_policy.as_ref(), b.request_policy.as_ref())
-        })
+    }
+    hasher.finish()
 }
 
 fn same_consumptions(a: &[DeviceCounterConsumption], b: &[DeviceCounterConsumption]) -> bool {

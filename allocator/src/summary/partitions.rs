@@ -63,7 +63,7 @@ impl<'a> Names<'a> {
     fn draw(&mut self, consumptions: &'a [Consumption]) -> Draw {
         let mut draw = Draw::default();
         for consumption in consumptions {
-            for ((counter, _), amount) in consumption.counters.iter().zip(&consumption.published) {
+            for (counter, amount) in &consumption.counters {
                 let position = self.counters.get(&(&*consumption.set, &**counter)).copied();
                 draw.counters.push((position, nanos(amount)));
             }
@@ -122,8 +122,8 @@ impl Left {
 fn cost(consumptions: &[Consumption]) -> Vec<(String, Nanos)> {
     let mut cost: Vec<_> = consumptions
         .iter()
-        .flat_map(|consumption| consumption.counters.iter().zip(&consumption.published))
-        .map(|((counter, _), amount)| (without_numbers(counter), nanos(amount)))
+        .flat_map(|consumption| &consumption.counters)
+        .map(|(counter, amount)| (without_numbers(counter), nanos(amount)))
         .collect();
     cost.sort_unstable();
     cost

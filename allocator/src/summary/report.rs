@@ -148,7 +148,7 @@ pub(super) fn report(inventory: &Inventory, pool: &Pool, default_attribute: Opti
         .flat_map(|(slot, slice)| slice.devices().map(|device| (*slot, device)))
         .map(|(slot, device)| Candidate {
             device,
-            draw: facts.draw(slot, device.consumption_list()),
+            draw: facts.draw(slot, device),
             allocated: pool.device_use(device.name()).is_some_and(|used| used.is_allocated()),
             tainted: features.device_taints && taints.of(device),
         })
@@ -399,7 +399,7 @@ fn shareable(pool: &Pool, devices: &[Candidate<'_>]) -> Vec<ShareableReport> {
 }
 
 /// The least amount that the policy lets a share take.
-fn least_share(capacity: &crate::inventory::slice::Capacity) -> Nanos {
+fn least_share(capacity: &crate::inventory::details::Capacity) -> Nanos {
     let Some(policy) = &capacity.policy else { return 0 };
     let least = policy
         .valid_range

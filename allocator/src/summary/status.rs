@@ -14,8 +14,9 @@ use super::partitions::partitions;
 use super::shareable::shareable;
 use crate::ids::PoolId;
 use crate::inventory::Inventory;
+use crate::inventory::details::Attribute;
 use crate::inventory::pool::Pool;
-use crate::inventory::slice::{Attribute, DeviceRef, Slice};
+use crate::inventory::slice::{DeviceRef, Slice};
 use crate::taints;
 
 /// The most items in a list of the status.

@@ -1,5 +1,5 @@
 //! What the documentation promises and shows (`documented-behaviour.md`), as far as it is the allocator's to keep.
-//! docs/CONFORMANCE-ALLOCATOR.md says which row each test is for.
+//! docs/CONFORMANCE.md says which row each test is for.
 
 use dra_allocator::objects::{Node, ResourceClaim};
 use dra_allocator::{Answer, Features, Inventory, Limits};
@@ -92,6 +92,21 @@ fn a_class_alone_selects_and_may_match_nothing() {
 fn a_claim_without_requests_gets_nothing_and_fits() {
     let inventory = with_devices(plain_devices(1));
     assert_eq!(given(&ask(&inventory, &[claim(json!([]))])), Vec::<String>::new());
+}
+
+#[test]
+fn a_claim_as_people_write_it_asks_for_one_device() {
+    let mut asked: ResourceClaim = claim(json!([
+        {"name": "r0", "exactly": {"deviceClassName": "any", "tolerations": [{}, {"operator": "Exists"}]}},
+        {"name": "r1", "firstAvailable": [{"name": "s", "deviceClassName": "any", "allocationMode": "All"}]},
+    ]));
+    asked.spec.apply_defaults();
+    let exactly = asked.spec.devices.requests[0].exactly.as_ref().unwrap();
+    assert_eq!((exactly.allocation_mode.as_str(), exactly.count), ("ExactCount", 1));
+    assert_eq!(exactly.tolerations[0].operator, "Equal");
+    assert_eq!(exactly.tolerations[1].operator, "Exists");
+    let all = &asked.spec.devices.requests[1].first_available[0];
+    assert_eq!((all.allocation_mode.as_str(), all.count), ("All", 0));
 }
 
 #[test]

@@ -12,8 +12,12 @@
 mod bad_input;
 mod documented;
 mod explaining;
+mod explaining_clusters;
 mod fitting;
 mod hopeless;
+mod limits;
+mod linting;
+mod one_node;
 mod pool_reports;
 mod pool_status_corrections;
 mod pool_statuses;
