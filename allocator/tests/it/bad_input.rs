@@ -136,8 +136,8 @@ fn of_ten_thousand_devices_each_counts_once() {
     ] {
         inventory.apply_allocation(claim, &allocation(&[(pool, device, json!({}))]));
     }
-    // As upstream counts, a device that is gone is allocated but not among the total.
-    assert_eq!(counts(&inventory), [Some(10_000), Some(2), Some(9_998), Some(0)]);
+    // A device that is gone is named and not counted.
+    assert_eq!(counts(&inventory), [Some(10_000), Some(1), Some(9_999), Some(0)]);
     let found = inventory.fit(&[node("node-1")], &[any(32)], Limits::NONE, u64::MAX);
     assert_eq!(found.total, 9_999 / 32);
 }

@@ -1,6 +1,7 @@
 //! Measures this manager against kube-controller-manager: the same load on a fresh API server each, in turns.
 //!
-//! kube-controller-manager runs its claim controller only and may send as many requests as it likes, as ours.
+//! kube-controller-manager runs one controller only, the same as ours, and may send as many requests as it likes, as
+//! ours.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use dra_e2e::{ControlPlane, Manager, ManagerOptions, Options, Program, binaries};
 use serde_json::Value;
 
@@ -24,9 +25,43 @@ struct Arguments {
     /// Pods and claims of the load `state`, which only have to be held in memory. 0 leaves it out.
     #[arg(long, default_value_t = 20_000)]
     state: usize,
+    /// Pools of the load `pools`, of 128 devices each; all of them are asked for at once.
+    #[arg(long, default_value_t = 500)]
+    pools: usize,
+    /// Pools of the load `one of many`, of 8 devices each; a single one is asked for.
+    #[arg(long, default_value_t = 5000)]
+    many_pools: usize,
+    /// Which controller to measure; both if left out.
+    #[arg(long, value_enum)]
+    only: Option<Controller>,
     /// Where to write the table as well.
     #[arg(long)]
     output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Controller {
+    /// The claim controller.
+    Claims,
+    /// The pool status controller.
+    Pools,
+}
+
+impl Controller {
+    /// Where its report stands in the page.
+    fn section(self) -> &'static str {
+        match self {
+            Self::Claims => "## Claim controller",
+            Self::Pools => "## Pool status",
+        }
+    }
+
+    fn measures(self) -> &'static [Measure] {
+        match self {
+            Self::Claims => &MEASURES,
+            Self::Pools => &POOL_MEASURES,
+        }
+    }
 }
 
 /// One thing that is measured, less of which is better.
@@ -35,9 +70,6 @@ struct Measure {
     load: &'static str,
     field: &'static str,
 }
-
-/// Where the report stands in its page.
-const SECTION: &str = "## Claim controller";
 
 const MEASURES: [Measure; 8] = [
     Measure { title: "claims made, s", load: "claims", field: "generate_s" },
@@ -50,6 +82,19 @@ const MEASURES: [Measure; 8] = [
     Measure { title: "CPU for both loads, s", load: "both", field: "cpu_s" },
 ];
 
+const POOL_MEASURES: [Measure; 10] = [
+    Measure { title: "all pools: first request to answer, s", load: "pools", field: "first_s" },
+    Measure { title: "all pools: request to answer, s", load: "pools", field: "pools_s" },
+    Measure { title: "all pools: CPU for the answers, s", load: "pools", field: "answers_cpu_s" },
+    Measure { title: "all pools: CPU with their slices, s", load: "pools", field: "cpu_s" },
+    Measure { title: "all pools: peak memory, MiB", load: "pools", field: "peak_rss_mib" },
+    Measure { title: "one of 50 pools: request to answer, s", load: "few", field: "pools_s" },
+    Measure { title: "one of many pools: request to answer, s", load: "many", field: "pools_s" },
+    Measure { title: "one of 50 pools: CPU for the answers, s", load: "few", field: "answers_cpu_s" },
+    Measure { title: "one of many pools: CPU for the answers, s", load: "many", field: "answers_cpu_s" },
+    Measure { title: "one of many pools: peak memory, MiB", load: "many", field: "peak_rss_mib" },
+];
+
 /// What one round with one program gave: the load generator's report by load.
 type Round = BTreeMap<&'static str, Value>;
 
@@ -59,11 +104,13 @@ fn run_load(
     manager: &Manager,
     load: &str,
     count: usize,
+    more: &[&str],
 ) -> Result<Value> {
     let output = Command::new(generator)
         .arg("-kubeconfig")
         .arg(plane.kubeconfig())
         .args(["-scenario", load, "-n", &count.to_string(), "-pid", &manager.id().to_string()])
+        .args(more)
         .stderr(Stdio::inherit())
         .output()
         .context("running the load generator")?;
@@ -82,7 +129,7 @@ async fn measure(arguments: &Arguments, generator: &Path, program: Program) -> R
     let mut round = Round::new();
     for (load, count) in [("claims", arguments.claims), ("state", arguments.state)] {
         if count > 0 {
-            let report = run_load(generator, &plane, &manager, load, count)?;
+            let report = run_load(generator, &plane, &manager, load, count, &[])?;
             eprintln!("{program:?}: {report}");
             round.insert(load, report);
         }
@@ -90,6 +137,24 @@ async fn measure(arguments: &Arguments, generator: &Path, program: Program) -> R
     let cpu: Vec<f64> = round.values().filter_map(|report| report.get("cpu_s")?.as_f64()).collect();
     if cpu.len() == 2 {
         round.insert("both", serde_json::json!({"cpu_s": cpu.iter().sum::<f64>()}));
+    }
+    Ok(round)
+}
+
+async fn measure_pools(arguments: &Arguments, generator: &Path, program: Program) -> Result<Round> {
+    let mut round = Round::new();
+    let few = 50;
+    for (load, count, more) in [
+        ("few", few, ["-devices=8", "-requests=20", "-single"]),
+        ("pools", arguments.pools, ["-devices=128", "-requests=20", "-single=false"]),
+        ("many", arguments.many_pools, ["-devices=8", "-requests=20", "-single"]),
+    ] {
+        let options = Options { controllers: String::new(), audit: false, ..Options::all_gates() };
+        let plane = ControlPlane::start(options).await?;
+        let manager = Manager::start(&plane, ManagerOptions::pool_status_of(program, &plane).await?).await?;
+        let report = run_load(generator, &plane, &manager, "pools", count, &more)?;
+        eprintln!("{program:?} {load}: {report}");
+        round.insert(load, report);
     }
     Ok(round)
 }
@@ -105,19 +170,19 @@ fn median(values: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-fn table(in_tree: &[Round], ours: &[Round]) -> Result<String> {
+fn table(measures: &[Measure], in_tree: &[Round], ours: &[Round]) -> Result<String> {
     let mut text = String::from(
         "| median of the rounds | kube-controller-manager | dra-controller-manager | ratio | all rounds |\n\
          |---|---:|---:|---:|---|\n",
     );
-    for measure in &MEASURES {
+    for measure in measures {
         let (theirs, mine) = (values(in_tree, measure), values(ours, measure));
         let (Some(theirs_median), Some(mine_median)) = (median(&theirs), median(&mine)) else { continue };
         let list =
-            |values: &[f64]| values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(" ");
+            |values: &[f64]| values.iter().map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(" ");
         writeln!(
             text,
-            "| {} | {theirs_median:.2} | {mine_median:.2} | {:.2} | {} / {} |",
+            "| {} | {theirs_median:.3} | {mine_median:.3} | {:.2} | {} / {} |",
             measure.title,
             mine_median / theirs_median,
             list(&theirs),
@@ -164,29 +229,59 @@ async fn main() -> Result<()> {
         eprintln!("ours: {}", binaries::manager()?.display());
     }
 
+    for controller in [Controller::Claims, Controller::Pools] {
+        if arguments.only.is_none_or(|only| only == controller) {
+            compare(&arguments, &generator, controller, second).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Measures one controller and writes its section.
+async fn compare(
+    arguments: &Arguments,
+    generator: &Path,
+    controller: Controller,
+    second: Program,
+) -> Result<()> {
     let (mut in_tree, mut ours) = (Vec::new(), Vec::new());
     for round in 1..=arguments.rounds {
-        eprintln!("round {round} of {}", arguments.rounds);
-        in_tree.push(measure(&arguments, &generator, Program::InTree).await?);
-        ours.push(measure(&arguments, &generator, second).await?);
+        eprintln!("{controller:?}: round {round} of {}", arguments.rounds);
+        for (program, rounds) in [(Program::InTree, &mut in_tree), (second, &mut ours)] {
+            rounds.push(match controller {
+                Controller::Claims => measure(arguments, generator, program).await?,
+                Controller::Pools => measure_pools(arguments, generator, program).await?,
+            });
+        }
     }
-    let text = format!(
-        "`make bench` (`e2e/bench/compare.sh`) measures dra-controller-manager against kube-controller-manager {} (claim \
-         controller only, without a limit on its requests) and writes this section. Loads, one after the other on the \
-         same manager: `claims -n {}` (Pods that get a claim each, which is allocated, released and deleted again), then \
-         `state -n {}` (Pods and claims that are none of the controller's business are made and held); {} rounds in \
-         turns, each on a fresh API server. Less is better.\n\n{}\n{}",
-        binaries::KUBERNETES_VERSION,
-        arguments.claims,
-        arguments.state,
-        arguments.rounds,
-        machine(),
-        table(&in_tree, &ours)?
-    );
+    let intro = match controller {
+        Controller::Claims => format!(
+            "`make bench` (`e2e/bench/compare.sh`) measures dra-controller-manager against kube-controller-manager {} (claim \
+             controller only, without a limit on its requests) and writes this section. Loads, one after the other on the \
+             same manager: `claims -n {}` (Pods that get a claim each, which is allocated, released and deleted again), \
+             then `state -n {}` (Pods and claims that are none of the controller's business are made and held); {} rounds \
+             in turns, each on a fresh API server. Less is better.",
+            binaries::KUBERNETES_VERSION,
+            arguments.claims,
+            arguments.state,
+            arguments.rounds,
+        ),
+        Controller::Pools => format!(
+            "`e2e/bench/compare.sh --only pools` measures dra-controller-manager against kube-controller-manager {} (pool \
+             status controller only, without a limit on its requests) and writes this section. Loads, each on a fresh API \
+             server: {} pools of 128 devices, all of them asked for; then one pool asked for among 50 and among {} pools \
+             of 8 devices; 20 requests one after the other, of which the median counts; {} rounds in turns. Less is better.",
+            binaries::KUBERNETES_VERSION,
+            arguments.pools,
+            arguments.many_pools,
+            arguments.rounds,
+        ),
+    };
+    let text = format!("{intro}\n\n{}\n{}", machine(), table(controller.measures(), &in_tree, &ours)?);
     print!("{text}");
     if let Some(path) = &arguments.output {
         let page = std::fs::read_to_string(path).unwrap_or_else(|_| "# Benchmarks\n".to_owned());
-        std::fs::write(path, with_section(&page, SECTION, &text))
+        std::fs::write(path, with_section(&page, controller.section(), &text))
             .with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
@@ -201,9 +296,11 @@ mod tests {
         let rounds = |seconds: [f64; 3]| {
             seconds.map(|seconds| Round::from([("claims", serde_json::json!({"generate_s": seconds}))]))
         };
-        let text = table(&rounds([4.0, 9.0, 5.0]), &rounds([1.0, 2.0, 3.0])).unwrap();
+        let text = table(&MEASURES, &rounds([4.0, 9.0, 5.0]), &rounds([1.0, 2.0, 3.0])).unwrap();
         assert!(
-            text.contains("| claims made, s | 5.00 | 2.00 | 0.40 | 4.00 9.00 5.00 / 1.00 2.00 3.00 |"),
+            text.contains(
+                "| claims made, s | 5.000 | 2.000 | 0.40 | 4.000 9.000 5.000 / 1.000 2.000 3.000 |"
+            ),
             "{text}"
         );
         assert_eq!(text.lines().count(), 3, "{text}");
@@ -212,11 +309,11 @@ mod tests {
     #[test]
     fn a_report_replaces_its_own_section_only() {
         let page = "# Benchmarks\n\n## Claim controller\n\nold\n\n## Allocator\n\nkept\n";
-        let once = with_section(page, SECTION, "new\n");
+        let once = with_section(page, "## Claim controller", "new\n");
         assert_eq!(once, "# Benchmarks\n\n## Claim controller\n\nnew\n\n## Allocator\n\nkept\n");
-        assert_eq!(with_section(&once, SECTION, "new\n"), once);
+        assert_eq!(with_section(&once, "## Claim controller", "new\n"), once);
         assert_eq!(
-            with_section("# Benchmarks\n", SECTION, "x"),
+            with_section("# Benchmarks\n", "## Claim controller", "x"),
             "# Benchmarks\n\n## Claim controller\n\nx\n"
         );
     }
