@@ -27,6 +27,9 @@ use crate::{
 
 /// How long the slices of an incomplete pool are waited for.
 pub const GRACE: Elapsed = Elapsed::from_secs(30);
+/// How long a request is held back at least. Watches run beside each other and let events gather for some 20 ms: a slice
+/// or a claim that was written before the request may be seen after it.
+pub const SETTLE: Elapsed = Elapsed::from_millis(40);
 /// How long a request that no pool matches is held back: slices that were made just before it may not have been seen.
 pub const EMPTY_GRACE: Elapsed = Elapsed::from_secs(1);
 /// How long an answered request is kept (in-tree).
@@ -120,18 +123,18 @@ fn answer(view: &View, request: &ResourcePoolStatusRequest, pass: &Pass) -> Plan
     let wait = if found == 0 {
         EMPTY_GRACE
     } else if missing.is_empty() {
-        Elapsed::ZERO
+        SETTLE
     } else {
         GRACE
     };
     let until = note.seen.saturating_add(wait);
     if pass.now < until {
         plan.wake_at = Some(until);
-        plan.why.push(if found == 0 {
-            Why::NoPool { driver: Arc::clone(&request.driver) }
-        } else {
-            Why::SlicesMissing { pools: missing.join(", ") }
-        });
+        if found == 0 {
+            plan.why.push(Why::NoPool { driver: Arc::clone(&request.driver) });
+        } else if !missing.is_empty() {
+            plan.why.push(Why::SlicesMissing { pools: missing.join(", ") });
+        }
         return plan;
     }
     plan.actions.push(answer::complete(request, found, listed, pass));

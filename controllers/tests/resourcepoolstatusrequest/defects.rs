@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dra_allocator::Features;
-use dra_controllers::view::View;
+use dra_controllers::{resourcepoolstatusrequest::SETTLE, view::View};
 use serde_json::json;
 
 use crate::world::{World, counts, devices, nothing, pool};
@@ -18,7 +18,7 @@ fn half_a_pool(world: &mut World) {
 fn an_incomplete_pool_is_waited_for_and_answered_as_soon_as_its_slices_are_there() {
     let mut world = World::new();
     half_a_pool(&mut world);
-    world.ask("r", nothing());
+    world.ask_now("r", nothing());
     assert!(world.plan("r").is_settled());
     assert_eq!(world.wait("r"), Some(30 * SECOND));
     assert_eq!(world.plan("r").why[0].to_string(), "waiting for slices of these pools: half");
@@ -68,7 +68,7 @@ fn a_new_generation_that_begins_while_a_request_waits_is_waited_for_too() {
     let mut world = World::new();
     world.slice("a", json!({"devices": devices(2), "pool": pool("p", 1, 1)}));
     world.slice("b", json!({"devices": devices(2), "pool": pool("p", 2, 2)}));
-    world.ask("r", nothing());
+    world.ask_now("r", nothing());
     assert_eq!(world.wait("r"), Some(30 * SECOND));
     world.slice("a", json!({"devices": [{"name": "x"}], "pool": pool("p", 2, 2)}));
     assert_eq!(world.status("r")["pools"][0]["generation"], 2);
@@ -101,11 +101,24 @@ fn slices_of_other_pools_and_drivers_wake_nobody() {
 #[test]
 fn a_request_that_is_seen_before_the_slices_of_its_driver_finds_them() {
     let mut world = World::new();
-    world.ask("r", nothing());
+    world.ask_now("r", nothing());
     assert_eq!(world.wait("r"), Some(SECOND));
     let keys = world.slice("s", json!({"devices": devices(3)}));
     assert_eq!(keys, ["poolstatusrequest:r"]);
+    world.pass(SETTLE);
     assert_eq!(world.status("r")["poolCount"], 1);
+}
+
+#[test]
+fn a_request_is_not_answered_before_the_watches_can_have_shown_what_was_there_before_it() {
+    let mut world = World::new();
+    world.slice("s", json!({"devices": devices(3)}));
+    world.ask_now("r", nothing());
+    assert!(world.plan("r").is_settled());
+    assert_eq!(world.wait("r"), Some(SETTLE));
+    world.slice("t", json!({"devices": devices(3), "pool": pool("other", 1, 1)}));
+    world.pass(SETTLE);
+    assert_eq!(world.status("r")["poolCount"], 2);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use dra_api::{Claim, DeviceTaintRule, ObjectKey, ResourcePoolStatusRequest};
 use dra_controllers::{
     Elapsed,
     plan::{Action, Pass, Plan},
-    resourcepoolstatusrequest::{Key, PoolStatusRequests},
+    resourcepoolstatusrequest::{Key, PoolStatusRequests, SETTLE},
     view::{Change, ResourceSlice, Source, Tracked, View},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -95,8 +95,15 @@ impl World {
         }));
     }
 
-    /// Makes a request; the keys that this concerns.
+    /// Makes a request, so long ago that the watches are up to date; the keys that this concerns.
     pub(crate) fn ask(&mut self, name: &str, spec: Value) -> Vec<String> {
+        let keys = self.ask_now(name, spec);
+        self.pass(SETTLE);
+        keys
+    }
+
+    /// Makes a request at this very moment.
+    pub(crate) fn ask_now(&mut self, name: &str, spec: Value) -> Vec<String> {
         let request = self.request(name, spec);
         self.put::<ResourcePoolStatusRequest>(&request)
     }
