@@ -26,19 +26,16 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// How long work in progress may take after the signal to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
-/// Runs the controllers until `stop` resolves, then stops within [`STOP_WITHIN`].
+/// Runs the controllers until `stop` resolves, then stops within [`STOP_WITHIN`]. Metrics are served on `listener`.
 pub(crate) async fn run(
     client: Client,
     settings: &Settings,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     clock: Clock,
     chance: Arc<Chance>,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let registry = Registry::new();
-    registry
-        .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
-        .context("cannot register process metrics")?;
     let controller = ResourceClaims { gates: settings.gates };
     let queue_metrics = QueueMetrics::new(&registry, names::CLAIM_EVENT_COMPONENT)?;
     let queue = Arc::new(Queue::new(queue_metrics, Arc::clone(&chance)));
@@ -69,12 +66,18 @@ pub(crate) async fn run(
             }));
         }
     }
-    let reporter = Arc::new(Reporter::new(registry, Arc::clone(&shared), Arc::clone(&queue), kinds.clone())?);
-    background.spawn(async move {
-        if let Err(error) = axum::serve(listener, server::router(reporter)).await {
-            tracing::error!(%error, "the metrics endpoint has ended");
-        }
-    });
+    if let Some(listener) = listener {
+        registry
+            .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+            .context("cannot register process metrics")?;
+        let reporter =
+            Arc::new(Reporter::new(registry, Arc::clone(&shared), Arc::clone(&queue), kinds.clone())?);
+        background.spawn(async move {
+            if let Err(error) = axum::serve(listener, server::router(reporter)).await {
+                tracing::error!(%error, "the metrics endpoint has ended");
+            }
+        });
+    }
     background.spawn(writer.run(client));
     background.spawn({
         let executor = Arc::clone(&executor);
@@ -98,6 +101,7 @@ pub(crate) async fn run(
     };
     tokio::pin!(stop);
     tokio::select! {
+        biased;
         () = &mut stop => {}
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");

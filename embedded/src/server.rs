@@ -67,8 +67,10 @@ pub struct Exchange {
     pub path: String,
     /// HTTP status of the answer, whether or not it arrived.
     pub code: u16,
-    /// True when it changed something.
-    pub changed: bool,
+    /// The server's revision before it was carried out.
+    pub before: u64,
+    /// The revision after that; the same when nothing has changed.
+    pub after: u64,
 }
 
 /// Told of each request of a connection after it was carried out.
@@ -156,6 +158,13 @@ impl Server {
     /// All objects of a kind, by namespace and name. Empty for a kind that there is not.
     pub fn objects(&self, kind: &str) -> Vec<Arc<Value>> {
         position(kind).and_then(|i| KINDS.get(i)).map(|k| self.state().all(k).cloned().collect()).unwrap_or_default()
+    }
+
+    /// Changes of objects of a kind after a revision, oldest first, as the states before and after. What is forgotten
+    /// is left out.
+    pub fn changes_since(&self, kind: &str, revision: u64) -> Vec<(Option<Arc<Value>>, Option<Arc<Value>>)> {
+        let Some(kind) = position(kind).and_then(|i| KINDS.get(i)) else { return Vec::new() };
+        self.state().changes_after(kind, revision).map(|c| (c.before.clone(), c.after.clone())).collect()
     }
 
     /// One pass of the garbage collector and of the namespace controller; how many objects it deleted. Owners of
@@ -274,7 +283,8 @@ impl Connection {
                 method: parts.method,
                 path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
                 code: response.status().as_u16(),
-                changed: self.server.revision() != revision,
+                before: revision,
+                after: self.server.revision(),
             });
         }
         pause(after).await;

@@ -212,6 +212,12 @@ impl State {
         Ok(collection.history.get(index))
     }
 
+    /// The changes after a revision that are remembered.
+    pub(crate) fn changes_after(&self, kind: &KindInfo, after: u64) -> impl Iterator<Item = &Change> {
+        let collection = self.collections.get(kind.plural);
+        collection.into_iter().flat_map(move |c| c.history.iter().skip(c.history.partition_point(|c| c.revision <= after)))
+    }
+
     /// The objects as they were at a revision.
     fn objects_at(&self, kind: &KindInfo, revision: u64) -> Result<BTreeMap<&str, Arc<Value>>, Refusal> {
         let Some(collection) = self.collections.get(kind.plural) else { return Ok(BTreeMap::new()) };

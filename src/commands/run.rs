@@ -38,7 +38,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             }
         };
         let chance = Arc::new(Chance::from_entropy());
-        manager::run(client, &settings, listener, Clock::system(), chance, stop).await
+        manager::run(client, &settings, Some(listener), Clock::system(), chance, stop).await
     });
     // Whatever still waits for an API server that does not answer is not waited for.
     runtime.shutdown_background();
