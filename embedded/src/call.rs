@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, Method, Uri, header};
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value};
 
 use crate::{
     kinds::{KINDS, KindInfo, Part, Version},
@@ -147,7 +148,10 @@ impl Call {
     /// It is none.
     pub(crate) fn json(&self) -> Result<Value, Refusal> {
         serde_json::from_slice(&self.body).map_err(|e| {
-            Refusal::bad_request(format!("the object provided is unrecognized (must be of type {}): {e}", self.kind.kind))
+            Refusal::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): {e}",
+                self.kind.kind
+            ))
         })
     }
 
@@ -162,13 +166,15 @@ impl Call {
         let value = self.json()?;
         let stated = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, version) = (stated("kind"), stated("apiVersion"));
-        if !(kind.is_empty() || kind == self.kind.kind) || !(version.is_empty() || version == self.api_version()) {
+        if !(kind.is_empty() || kind == self.kind.kind)
+            || !(version.is_empty() || version == self.api_version())
+        {
             return Err(Refusal::bad_request(format!(
                 "{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered here",
                 self.kind.kind
             )));
         }
-        let object = self.typed(value).map_err(|e| {
+        let object = self.shaped(value).map_err(|e| {
             Refusal::bad_request(format!(
                 "{} in version \"{}\" cannot be handled as a {}: {e}",
                 self.kind.kind, self.version.name, self.kind.kind
@@ -197,23 +203,26 @@ impl Call {
         Ok(object)
     }
 
-    /// Gives the value the shape of the call's kind and version, and keeps it as the first version of the kind.
+    /// Gives the value the shape of an object of the call's kind, as the first version of that. Its metadata is
+    /// decoded; the rest is kept as it is.
     ///
     /// # Errors
-    /// A field has another type than the API says.
-    pub(crate) fn typed(&self, mut value: Value) -> Result<Value, serde_json::Error> {
-        if let Some(fields) = value.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), self.api_version().into());
-            fields.insert("kind".to_owned(), self.kind.kind.into());
-            fields.entry("metadata").or_insert_with(|| serde_json::json!({}));
-        }
-        let mut object = (self.version.typed)(value)?;
-        without_empty(&mut object);
-        set(&mut object, &["metadata", "managedFields"], Value::Null);
-        if let Some(first) = self.kind.versions.first() {
-            set(&mut object, &["apiVersion"], self.kind.api_version(first.name).into());
-        }
-        Ok(object)
+    /// It is no object, or a field of its metadata has another type than the API says.
+    fn shaped(&self, mut value: Value) -> Result<Value, String> {
+        let Some(fields) = value.as_object_mut() else { return Err("it is not an object".to_owned()) };
+        let metadata = fields.remove("metadata").unwrap_or_else(|| Value::Object(Map::new()));
+        let mut metadata: ObjectMeta =
+            serde_json::from_value(metadata).map_err(|e| format!("metadata: {e}"))?;
+        metadata.managed_fields = None;
+        metadata.labels = metadata.labels.filter(|l| !l.is_empty());
+        metadata.annotations = metadata.annotations.filter(|a| !a.is_empty());
+        let metadata = serde_json::to_value(metadata).map_err(|e| e.to_string())?;
+        fields.insert("metadata".to_owned(), metadata);
+        let first = self.kind.versions.first().map_or(self.version.name, |v| v.name);
+        fields.insert("apiVersion".to_owned(), self.kind.api_version(first).into());
+        fields.insert("kind".to_owned(), self.kind.kind.into());
+        without_empty(&mut value);
+        Ok(value)
     }
 
     /// The result of a patch as an object.
@@ -221,8 +230,8 @@ impl Call {
     /// # Errors
     /// It has the wrong shape.
     pub(crate) fn patched(&self, value: Value) -> Result<Value, Refusal> {
-        let object = self.typed(value).map_err(|e| {
-            Refusal::invalid_kind("", "", "", vec![Cause::invalid("patch", &Value::Null, &e.to_string())])
+        let object = self.shaped(value).map_err(|e| {
+            Refusal::invalid_kind("", "", "", vec![Cause::invalid("patch", &Value::Null, &e)])
         })?;
         self.same_place(object)
     }

@@ -22,7 +22,9 @@ impl State {
             ["healthz" | "livez" | "readyz"] => Page::Text(200, "ok"),
             ["version"] => Page::Json(json!({"major": "1", "minor": "37", "gitVersion": "v1.37.2-embedded",
                 "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})),
-            ["api"] => Page::Json(json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})),
+            ["api"] => Page::Json(
+                json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
+            ),
             ["apis"] => {
                 let groups: Vec<Value> = self.groups().iter().map(|group| self.group(group)).collect();
                 Page::Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
@@ -41,7 +43,10 @@ impl State {
 
     /// Kinds and versions that are served.
     fn served(&self) -> impl Iterator<Item = (&'static KindInfo, &'static Version)> {
-        KINDS.iter().flat_map(|k| k.versions.iter().map(move |v| (k, v))).filter(|(k, v)| self.serves(k, v.name))
+        KINDS
+            .iter()
+            .flat_map(|k| k.versions.iter().map(move |v| (k, v)))
+            .filter(|(k, v)| self.serves(k, v.name))
     }
 
     /// Groups with a name that have something to serve.
@@ -83,7 +88,8 @@ impl State {
             }
             if kind.kind == "Pod" {
                 for (name, kind) in [("binding", "Binding"), ("eviction", "Eviction")] {
-                    resources.push(json!({"name": format!("pods/{name}"), "singularName": "", "namespaced": true,
+                    resources
+                        .push(json!({"name": format!("pods/{name}"), "singularName": "", "namespaced": true,
                         "kind": kind, "verbs": ["create"]}));
                 }
             }

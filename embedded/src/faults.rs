@@ -171,7 +171,8 @@ impl Faults {
             return most;
         }
         // Some kinds are slow, others are not.
-        let share = kind.plural.bytes().fold(0_u32, |sum, b| sum.wrapping_mul(31).wrapping_add(u32::from(b))) % 4;
+        let share =
+            kind.plural.bytes().fold(0_u32, |sum, b| sum.wrapping_mul(31).wrapping_add(u32::from(b))) % 4;
         draw.up_to(most * (share + 1) / 4)
     }
 

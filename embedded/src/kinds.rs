@@ -1,17 +1,6 @@
 //! The table of kinds: what the API server knows of each, as data.
 
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Namespace, Node, Pod},
-    events::v1::Event,
-    resource::{
-        v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
-        v1alpha3, v1beta2,
-    },
-    scheduling::v1beta1::PodGroup,
-};
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{refusal::Cause, rules};
@@ -49,14 +38,10 @@ pub(crate) enum Part {
     Status,
 }
 
-type Decode = fn(Value) -> Result<Value, serde_json::Error>;
-
 /// One version of a kind.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) name: &'static str,
-    /// Decodes into the generated type and back: checks types, drops fields that the API does not have.
-    pub(crate) typed: Decode,
     /// Whether a PUT without resourceVersion is accepted.
     pub(crate) unconditional: bool,
 }
@@ -109,20 +94,14 @@ impl KindInfo {
     }
 }
 
-const METADATA: &[(&[&str], Lists)] = &[
-    (&["metadata", "ownerReferences"], Lists::Map(&["uid"])),
-    (&["metadata", "finalizers"], Lists::Set),
-];
+const METADATA: &[(&[&str], Lists)] =
+    &[(&["metadata", "ownerReferences"], Lists::Map(&["uid"])), (&["metadata", "finalizers"], Lists::Set)];
 const CONDITIONS: (&[&str], Lists) = (&["status", "conditions"], Lists::Map(&["type"]));
 const ENTRIES: (&[&str], Lists) = (&["spec", "resourceClaims"], Lists::Map(&["name"]));
 const ENTRY_STATUSES: (&[&str], Lists) = (&["status", "resourceClaimStatuses"], Lists::Map(&["name"]));
 
-fn typed<T: DeserializeOwned + Serialize>(value: Value) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(serde_json::from_value::<T>(value)?)
-}
-
-const fn version<T: DeserializeOwned + Serialize>(name: &'static str, unconditional: bool) -> Version {
-    Version { name, typed: typed::<T>, unconditional }
+const fn version(name: &'static str, unconditional: bool) -> Version {
+    Version { name, unconditional }
 }
 
 fn no_defaults(_: &mut Value, _: &Value, _: Timestamp) {}
@@ -130,6 +109,8 @@ fn no_defaults(_: &mut Value, _: &Value, _: Timestamp) {}
 fn always_valid(_: &Value, _: &Value, _: Part) -> Vec<Cause> {
     Vec::new()
 }
+
+const V1: &[Version] = &[version("v1", true)];
 
 /// What most kinds have in common, so that each entry of the table shows its own.
 const PLAIN: KindInfo = KindInfo {
@@ -152,7 +133,7 @@ const PLAIN: KindInfo = KindInfo {
 /// Every kind there is.
 pub(crate) static KINDS: [KindInfo; 12] = [
     KindInfo {
-        versions: &[version::<Namespace>("v1", true)],
+        versions: V1,
         kind: "Namespace",
         plural: "namespaces",
         singular: "namespace",
@@ -163,7 +144,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         ..PLAIN
     },
     KindInfo {
-        versions: &[version::<Node>("v1", true)],
+        versions: V1,
         kind: "Node",
         plural: "nodes",
         singular: "node",
@@ -179,7 +160,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         ..PLAIN
     },
     KindInfo {
-        versions: &[version::<Pod>("v1", true)],
+        versions: V1,
         kind: "Pod",
         plural: "pods",
         singular: "pod",
@@ -211,7 +192,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "events.k8s.io",
-        versions: &[version::<Event>("v1", true)],
+        versions: V1,
         kind: "Event",
         plural: "events",
         singular: "event",
@@ -224,7 +205,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "coordination.k8s.io",
-        versions: &[version::<Lease>("v1", false)],
+        versions: &[version("v1", false)],
         kind: "Lease",
         plural: "leases",
         singular: "lease",
@@ -236,7 +217,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "resource.k8s.io",
-        versions: &[version::<DeviceClass>("v1", true)],
+        versions: V1,
         kind: "DeviceClass",
         plural: "deviceclasses",
         singular: "deviceclass",
@@ -245,11 +226,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "resource.k8s.io",
-        versions: &[
-            version::<DeviceTaintRule>("v1", false),
-            version::<v1beta2::DeviceTaintRule>("v1beta2", true),
-            version::<v1alpha3::DeviceTaintRule>("v1alpha3", true),
-        ],
+        versions: &[version("v1", false), version("v1beta2", true), version("v1alpha3", true)],
         kind: "DeviceTaintRule",
         plural: "devicetaintrules",
         singular: "devicetaintrule",
@@ -262,7 +239,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "resource.k8s.io",
-        versions: &[version::<ResourceClaim>("v1", true)],
+        versions: V1,
         kind: "ResourceClaim",
         plural: "resourceclaims",
         singular: "resourceclaim",
@@ -279,7 +256,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "resource.k8s.io",
-        versions: &[version::<ResourceClaimTemplate>("v1", true)],
+        versions: V1,
         kind: "ResourceClaimTemplate",
         plural: "resourceclaimtemplates",
         singular: "resourceclaimtemplate",
@@ -290,7 +267,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "resource.k8s.io",
-        versions: &[version::<v1alpha3::ResourcePoolStatusRequest>("v1alpha3", false)],
+        versions: &[version("v1alpha3", false)],
         kind: "ResourcePoolStatusRequest",
         plural: "resourcepoolstatusrequests",
         singular: "resourcepoolstatusrequest",
@@ -301,7 +278,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "resource.k8s.io",
-        versions: &[version::<ResourceSlice>("v1", true)],
+        versions: V1,
         kind: "ResourceSlice",
         plural: "resourceslices",
         singular: "resourceslice",
@@ -313,7 +290,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
     },
     KindInfo {
         group: "scheduling.k8s.io",
-        versions: &[version::<PodGroup>("v1beta1", false)],
+        versions: &[version("v1beta1", false)],
         kind: "PodGroup",
         plural: "podgroups",
         singular: "podgroup",

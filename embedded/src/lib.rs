@@ -22,7 +22,8 @@
 //! ```
 //!
 //! What is left out: authorisation, admission webhooks, quota, dry run, `managedFields` in answers (they are kept
-//! inside), conversion between versions beyond `apiVersion`, validation of what no controller writes, protobuf.
+//! inside), conversion between versions beyond `apiVersion`, validation of what no controller writes, types of fields and
+//! unknown fields outside of `metadata` (they are kept as they come), protobuf.
 
 mod call;
 mod discovery;

@@ -139,12 +139,7 @@ fn leaves<'a>(kind: &'a KindInfo, object: &'a Value) -> BTreeMap<String, &'a Val
 
 /// Calls `f` for each owned field that is new or different in `new`, and for each that only `old` has (then with
 /// `true`). Parts that are equal are not looked into.
-fn differences<'a>(
-    old: &'a Value,
-    new: &'a Value,
-    place: &mut Place<'a>,
-    f: &mut impl FnMut(&str, bool),
-) {
+fn differences<'a>(old: &'a Value, new: &'a Value, place: &mut Place<'a>, f: &mut impl FnMut(&str, bool)) {
     if old == new {
         return;
     }
@@ -307,8 +302,11 @@ impl Managers {
         merge(&mut object, configuration, &mut Place::new(kind));
         let mine: BTreeSet<String> = wanted.into_keys().collect();
         if let Some(before) = after.0.insert(manager.clone(), mine.clone()) {
-            let gone: BTreeSet<String> =
-                before.difference(&mine).filter(|field| !after.owned_by_other(manager, field)).cloned().collect();
+            let gone: BTreeSet<String> = before
+                .difference(&mine)
+                .filter(|field| !after.owned_by_other(manager, field))
+                .cloned()
+                .collect();
             remove(&mut object, &gone, &mut Place::new(kind));
         }
         after.0.retain(|_, fields| !fields.is_empty());
@@ -357,8 +355,9 @@ mod tests {
     #[test]
     fn an_entry_that_is_no_longer_applied_goes_away_and_those_of_others_stay() {
         let none = Managers::default();
-        let (live, owners) =
-            none.applied(pod(), &manager("a"), &json!({}), &statuses(&[("x", "1"), ("y", "2")]), true).unwrap();
+        let (live, owners) = none
+            .applied(pod(), &manager("a"), &json!({}), &statuses(&[("x", "1"), ("y", "2")]), true)
+            .unwrap();
         let (live, owners) =
             owners.applied(pod(), &manager("b"), &live, &statuses(&[("z", "3")]), true).unwrap();
         assert_eq!(names(&live), ["1", "2", "3"]);

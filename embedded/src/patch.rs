@@ -219,7 +219,12 @@ mod tests {
     }
 
     fn uids(claim: &Value) -> Vec<&str> {
-        claim["status"]["reservedFor"].as_array().unwrap().iter().map(|c| c["uid"].as_str().unwrap()).collect()
+        claim["status"]["reservedFor"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["uid"].as_str().unwrap())
+            .collect()
     }
 
     #[test]
@@ -234,7 +239,8 @@ mod tests {
 
     #[test]
     fn a_consumer_is_deleted_by_its_uid_and_null_clears_a_field() {
-        let patch = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "a"}], "allocation": null}});
+        let patch =
+            json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "a"}], "allocation": null}});
         let after = patched("ResourceClaim", claim(&["a", "b"]), &patch);
         assert_eq!(uids(&after), ["b"]);
         assert!(after["status"].get("allocation").is_none());

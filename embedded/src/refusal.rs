@@ -14,12 +14,17 @@ pub(crate) struct Cause {
 
 impl Cause {
     pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        let message =
+            if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
         Self { reason: "FieldValueRequired", field: field.into(), message }
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self { reason: "FieldValueInvalid", field: field.into(), message: format!("Invalid value: {value}: {why}") }
+        Self {
+            reason: "FieldValueInvalid",
+            field: field.into(),
+            message: format!("Invalid value: {value}: {why}"),
+        }
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
@@ -27,7 +32,11 @@ impl Cause {
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self { reason: "FieldValueDuplicate", field: field.into(), message: format!("Duplicate value: {value}") }
+        Self {
+            reason: "FieldValueDuplicate",
+            field: field.into(),
+            message: format!("Duplicate value: {value}"),
+        }
     }
 
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
@@ -48,7 +57,11 @@ impl Cause {
     }
 
     pub(crate) fn manager_conflict(manager: &str, field: &str) -> Self {
-        Self { reason: "FieldManagerConflict", field: field.to_owned(), message: format!("conflict with {manager}") }
+        Self {
+            reason: "FieldManagerConflict",
+            field: field.to_owned(),
+            message: format!("conflict with {manager}"),
+        }
     }
 }
 
@@ -76,14 +89,21 @@ impl Refusal {
     }
 
     pub(crate) fn not_found(kind: &KindInfo, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
-            .about(name, kind.group, kind.plural)
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", kind.resource())).about(
+            name,
+            kind.group,
+            kind.plural,
+        )
     }
 
     pub(crate) fn already_exists(kind: &KindInfo, name: &str, generated: bool) -> Self {
-        let more = if generated { ", the server was not able to generate a unique name for the object" } else { "" };
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists{more}", kind.resource()))
-            .about(name, kind.group, kind.plural)
+        let more =
+            if generated { ", the server was not able to generate a unique name for the object" } else { "" };
+        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists{more}", kind.resource())).about(
+            name,
+            kind.group,
+            kind.plural,
+        )
     }
 
     pub(crate) fn conflict(kind: &KindInfo, name: &str, why: &str) -> Self {
@@ -93,7 +113,8 @@ impl Refusal {
 
     /// The object is not in the state that the request was made for.
     pub(crate) fn modified(kind: &KindInfo, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
@@ -114,7 +135,12 @@ impl Refusal {
         Self::invalid_kind(kind.group, kind.kind, name, causes)
     }
 
-    pub(crate) fn invalid_kind(group: &'static str, kind: &'static str, name: &str, causes: Vec<Cause>) -> Self {
+    pub(crate) fn invalid_kind(
+        group: &'static str,
+        kind: &'static str,
+        name: &str,
+        causes: Vec<Cause>,
+    ) -> Self {
         let list: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let what = if list.len() == 1 { list.concat() } else { format!("[{}]", list.join(", ")) };
         let full = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
@@ -128,8 +154,11 @@ impl Refusal {
     }
 
     pub(crate) fn forbidden(kind: &KindInfo, name: &str, why: &str) -> Self {
-        Self::new(403, "Forbidden", format!("{} \"{name}\" is forbidden: {why}", kind.resource()))
-            .about(name, kind.group, kind.plural)
+        Self::new(403, "Forbidden", format!("{} \"{name}\" is forbidden: {why}", kind.resource())).about(
+            name,
+            kind.group,
+            kind.plural,
+        )
     }
 
     pub(crate) fn not_allowed() -> Self {
@@ -150,11 +179,8 @@ impl Refusal {
 
     /// The request asks for a state that has not come yet.
     pub(crate) fn too_large_version(asked: u64, current: u64) -> Self {
-        let mut refusal = Self::new(
-            504,
-            "Timeout",
-            format!("Too large resource version: {asked}, current: {current}"),
-        );
+        let mut refusal =
+            Self::new(504, "Timeout", format!("Too large resource version: {asked}, current: {current}"));
         refusal.causes = vec![Cause {
             reason: "ResourceVersionTooLarge",
             field: String::new(),
@@ -165,11 +191,7 @@ impl Refusal {
     }
 
     pub(crate) fn too_many_requests(retry_after: u32) -> Self {
-        let mut refusal = Self::new(
-            429,
-            "TooManyRequests",
-            "Too many requests, please try again later.",
-        );
+        let mut refusal = Self::new(429, "TooManyRequests", "Too many requests, please try again later.");
         refusal.retry_after = Some(retry_after);
         refusal
     }

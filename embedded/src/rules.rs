@@ -80,7 +80,8 @@ pub(crate) fn pod_defaults(new: &mut Value, old: &Value, _: Timestamp) {
     for list in ["containers", "initContainers"] {
         for container in each(new, &["spec", list]) {
             let image = text(container, &["image"]);
-            let latest = image.ends_with(":latest") || !image.rsplit('/').next().is_some_and(|i| i.contains(':'));
+            let latest =
+                image.ends_with(":latest") || !image.rsplit('/').next().is_some_and(|i| i.contains(':'));
             let policy = if latest { "Always" } else { "IfNotPresent" };
             default(container, &["imagePullPolicy"], json!(policy));
             default(container, &["terminationMessagePath"], json!("/dev/termination-log"));
@@ -130,7 +131,11 @@ fn entries(owner: &Value, causes: &mut Vec<Cause>) {
         if name.is_empty() {
             causes.push(Cause::required(format!("{field}.name"), ""));
         } else if !is_dns_label(name) {
-            causes.push(Cause::invalid(format!("{field}.name"), at(entry, &["name"]), "a lowercase RFC 1123 label"));
+            causes.push(Cause::invalid(
+                format!("{field}.name"),
+                at(entry, &["name"]),
+                "a lowercase RFC 1123 label",
+            ));
         } else if !seen.insert(name) {
             causes.push(Cause::duplicate(format!("{field}.name"), at(entry, &["name"])));
         }
@@ -180,7 +185,9 @@ pub(crate) fn pod(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     // Only these may change after creation.
     let frozen = |pod: &Value| {
         let mut spec = at(pod, &["spec"]).clone();
-        for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds"] {
+        for field in
+            ["activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds"]
+        {
             set(&mut spec, &[field], Value::Null);
         }
         for list in ["containers", "initContainers"] {
@@ -434,7 +441,11 @@ pub(crate) fn slice(new: &Value, old: &Value, _: Part) -> Vec<Cause> {
         let field = format!("spec.devices[{index}]");
         let name = text(device, &["name"]);
         if !is_dns_label(name) {
-            causes.push(Cause::invalid(format!("{field}.name"), at(device, &["name"]), "a lowercase RFC 1123 label"));
+            causes.push(Cause::invalid(
+                format!("{field}.name"),
+                at(device, &["name"]),
+                "a lowercase RFC 1123 label",
+            ));
         }
         if !seen.insert(name) {
             causes.push(Cause::duplicate(field.clone(), at(device, &["name"])));
@@ -443,8 +454,7 @@ pub(crate) fn slice(new: &Value, old: &Value, _: Part) -> Vec<Cause> {
             taint(t, &Value::Null, &format!("{field}.taints[{number}]"), &mut causes);
         }
     }
-    let advanced =
-        devices.iter().any(|d| has(d, &["taints"]) || has(d, &["consumesCounters"]));
+    let advanced = devices.iter().any(|d| has(d, &["taints"]) || has(d, &["consumesCounters"]));
     let most = if advanced { 64 } else { 128 };
     if devices.len() > most {
         causes.push(Cause::too_many("spec.devices", devices.len(), most));

@@ -157,7 +157,10 @@ impl Server {
 
     /// All objects of a kind, by namespace and name. Empty for a kind that there is not.
     pub fn objects(&self, kind: &str) -> Vec<Arc<Value>> {
-        position(kind).and_then(|i| KINDS.get(i)).map(|k| self.state().all(k).cloned().collect()).unwrap_or_default()
+        position(kind)
+            .and_then(|i| KINDS.get(i))
+            .map(|k| self.state().all(k).cloned().collect())
+            .unwrap_or_default()
     }
 
     /// Changes of objects of a kind after a revision, oldest first, as the states before and after. What is forgotten
@@ -269,7 +272,9 @@ impl Connection {
         let fate = self.faults.as_ref().map(|faults| faults.fate(call));
         let (before, after, answer) = match fate {
             None => (Duration::ZERO, Duration::ZERO, AnswerFate::Comes),
-            Some(Fate::NotSent) => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into()),
+            Some(Fate::NotSent) => {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+            }
             Some(Fate::Refused(refusal)) => return Ok(refused(&refusal)),
             Some(Fate::Lost(loss)) => return lost(loss).await,
             Some(Fate::Carried { before, after, answer }) => (before, after, answer),

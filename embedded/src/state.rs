@@ -132,7 +132,14 @@ impl State {
     pub(crate) fn uid(&mut self) -> String {
         let n = self.random.u128(..);
         let part = |shift: u32, bits: u32| (n >> shift) & ((1_u128 << bits) - 1);
-        format!("{:08x}-{:04x}-4{:03x}-9{:03x}-{:012x}", part(96, 32), part(80, 16), part(64, 12), part(48, 12), part(0, 48))
+        format!(
+            "{:08x}-{:04x}-4{:03x}-9{:03x}-{:012x}",
+            part(96, 32),
+            part(80, 16),
+            part(64, 12),
+            part(48, 12),
+            part(0, 48)
+        )
     }
 
     /// Five characters for a generated name.
@@ -215,7 +222,9 @@ impl State {
     /// The changes after a revision that are remembered.
     pub(crate) fn changes_after(&self, kind: &KindInfo, after: u64) -> impl Iterator<Item = &Change> {
         let collection = self.collections.get(kind.plural);
-        collection.into_iter().flat_map(move |c| c.history.iter().skip(c.history.partition_point(|c| c.revision <= after)))
+        collection
+            .into_iter()
+            .flat_map(move |c| c.history.iter().skip(c.history.partition_point(|c| c.revision <= after)))
     }
 
     /// The objects as they were at a revision.
@@ -267,7 +276,9 @@ impl State {
             token
                 .split_once(':')
                 .and_then(|(revision, after)| Some((revision.parse().ok()?, after)))
-                .ok_or_else(|| Refusal::bad_request("continue key is not valid: not a token of this server"))?
+                .ok_or_else(|| {
+                    Refusal::bad_request("continue key is not valid: not a token of this server")
+                })?
         };
         let at = self.objects_at(call.kind, revision)?;
         let mut selected = at.iter().filter(|(key, object)| **key > after && selector.selects(object));
@@ -302,6 +313,8 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, Refusal> {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        Refusal::bad_request(format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: invalid syntax"))
+        Refusal::bad_request(format!(
+            "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: invalid syntax"
+        ))
     })
 }

@@ -79,7 +79,9 @@ impl State {
         let collection = call.name.is_empty();
         match (&call.method, call.subresource) {
             (&Method::GET, None) if collection => self.list(call).map(|list| Answer::ok(Arc::new(list))),
-            (&Method::GET, None | Some(Subresource::Status)) => self.existing(call).map(|(o, _)| Answer::ok(o)),
+            (&Method::GET, None | Some(Subresource::Status)) => {
+                self.existing(call).map(|(o, _)| Answer::ok(o))
+            }
             (&Method::POST, None) if collection => self.create(call),
             (&Method::POST, Some(Subresource::Binding)) => self.bind(call),
             (&Method::POST, Some(Subresource::Eviction)) => self.evict(call),
@@ -116,7 +118,9 @@ impl State {
         if !matches!(meta(&object, "resourceVersion"), "" | "0") {
             return Err(Refusal::unexplained("resourceVersion should not be set on objects to be created"));
         }
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"] {
+        for field in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"]
+        {
             set(&mut object, &["metadata", field], Value::Null);
         }
         set(&mut object, &["metadata", "creationTimestamp"], json!(seconds(self.now)));
@@ -178,12 +182,15 @@ impl State {
             )));
         }
         let (old, managers) = match self.existing(call) {
-            Err(_) if call.kind.create_on_update => return self.create_object(call, new).map(Answer::created),
+            Err(_) if call.kind.create_on_update => {
+                return self.create_object(call, new).map(Answer::created);
+            }
             existing => existing?,
         };
         let (uid, expected) = (meta(&old, "uid"), meta(&new, "uid"));
         if !expected.is_empty() && expected != uid {
-            let why = format!("Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}");
+            let why =
+                format!("Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}");
             return Err(Refusal::conflict(call.kind, &call.name, &why));
         }
         self.update(call, &old, new, managers, None)
@@ -473,7 +480,9 @@ impl State {
             let doomed: Vec<(String, String, String)> = self
                 .all(kind)
                 .filter(|object| self.is_garbage(kind, object))
-                .map(|o| (meta(o, "namespace").to_owned(), meta(o, "name").to_owned(), meta(o, "uid").to_owned()))
+                .map(|o| {
+                    (meta(o, "namespace").to_owned(), meta(o, "name").to_owned(), meta(o, "uid").to_owned())
+                })
                 .collect();
             for (namespace, name, uid) in doomed {
                 let options = DeleteOptions { uid: Some(uid), ..DeleteOptions::default() };
@@ -624,8 +633,9 @@ fn changed_metadata(new: &Value, old: &Value) -> Vec<Cause> {
         let added: Vec<&Value> =
             items(new, &["metadata", "finalizers"]).iter().filter(|f| !before.contains(f)).collect();
         if !added.is_empty() {
-            let why =
-                format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+            );
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
@@ -649,7 +659,9 @@ fn check_preconditions(
         Refusal::conflict(
             kind,
             name,
-            &format!("the {what} in the precondition ({expected}) does not match the {what} in record ({found}). {so}"),
+            &format!(
+                "the {what} in the precondition ({expected}) does not match the {what} in record ({found}). {so}"
+            ),
         )
     };
     let (uid, version) = (meta(object, "uid"), meta(object, "resourceVersion"));
@@ -697,7 +709,8 @@ fn graceful(pod: &mut Value, asked: Option<i64>, now: Timestamp) -> Graceful {
     }
     let default = at(pod, &["spec", "terminationGracePeriodSeconds"]).as_i64().unwrap_or_default();
     let ended = matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed");
-    let period = if ended || text(pod, &["spec", "nodeName"]).is_empty() { 0 } else { asked.unwrap_or(default) };
+    let period =
+        if ended || text(pod, &["spec", "nodeName"]).is_empty() { 0 } else { asked.unwrap_or(default) };
     set(pod, TIME, at_time(now, period));
     set(pod, GRACE, json!(period));
     bump_generation(pod);

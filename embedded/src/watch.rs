@@ -55,7 +55,10 @@ impl State {
             return Err(Refusal::invalid_kind("meta.k8s.io", "ListOptions", "", vec![cause]));
         }
         if initial.is_none() && !call.query("resourceVersionMatch").is_empty() {
-            let cause = Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            let cause = Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
             return Err(Refusal::invalid_kind("meta.k8s.io", "ListOptions", "", vec![cause]));
         }
         if asked > self.revision() {
@@ -63,9 +66,9 @@ impl State {
         }
         let lasts = match call.query("timeoutSeconds") {
             "" | "0" => LASTS,
-            text => {
-                Duration::from_secs(text.parse().map_err(|_| Refusal::bad_request("timeoutSeconds is not a number"))?)
-            }
+            text => Duration::from_secs(
+                text.parse().map_err(|_| Refusal::bad_request("timeoutSeconds is not a number"))?,
+            ),
         };
         let mut watch = Watch {
             kind: call.kind,
@@ -132,7 +135,11 @@ impl Watch {
     }
 
     /// The lines of this watch.
-    pub(crate) fn lines(self, server: Server, faults: Option<Arc<Faults>>) -> impl Stream<Item = Bytes> + Send {
+    pub(crate) fn lines(
+        self,
+        server: Server,
+        faults: Option<Arc<Faults>>,
+    ) -> impl Stream<Item = Bytes> + Send {
         let now = Instant::now();
         let running = Running {
             ends: now + self.lasts,

@@ -112,10 +112,8 @@ async fn a_kind_that_is_not_served_is_not_found_and_its_watches_end() {
     assert!(watch.boxed().next().await.is_none());
     let error = api.list(&ListParams::default()).await.unwrap_err();
     assert!(matches!(error, kube::Error::Api(status) if status.code == 404));
-    let group: Value = client
-        .request(Request::get("/apis/resource.k8s.io/v1").body(Vec::new()).unwrap())
-        .await
-        .unwrap();
+    let group: Value =
+        client.request(Request::get("/apis/resource.k8s.io/v1").body(Vec::new()).unwrap()).await.unwrap();
     assert!(!group.to_string().contains("\"resourceclaims\""), "{group}");
     server.serve("ResourceClaim", "v1", true);
     assert!(api.list(&ListParams::default()).await.is_ok());
@@ -155,7 +153,9 @@ async fn seen(client: Client, config: watcher::Config, last: &str) -> Vec<String
     let mut seen = Vec::new();
     while let Some(event) = stream.next().await {
         match event {
-            Ok(watcher::Event::Apply(claim) | watcher::Event::InitApply(claim)) => seen.push(claim.name_any()),
+            Ok(watcher::Event::Apply(claim) | watcher::Event::InitApply(claim)) => {
+                seen.push(claim.name_any())
+            }
             Ok(watcher::Event::Delete(claim)) => seen.push(format!("-{}", claim.name_any())),
             Ok(watcher::Event::Init) => seen.push("list".to_owned()),
             Ok(watcher::Event::InitDone) => seen.push("end".to_owned()),
@@ -208,7 +208,8 @@ async fn faults_before_the_write_leave_nothing_and_faults_after_it_leave_the_obj
     assert_eq!(outcome(Rates { conflict: 1000, ..none }).await, (Some(409), 0));
     assert_eq!(outcome(Rates { invalid: 1000, ..none }).await, (Some(422), 0));
     assert_eq!(outcome(Rates { error_after: 1000, ..none }).await, (Some(504), 1));
-    let lost = tokio::time::timeout(Duration::from_mins(1), outcome(Rates { lost_after: 1000, ..none })).await;
+    let lost =
+        tokio::time::timeout(Duration::from_mins(1), outcome(Rates { lost_after: 1000, ..none })).await;
     assert!(matches!(lost, Err(_) | Ok((None, 1))), "{lost:?}");
 }
 

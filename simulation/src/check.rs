@@ -16,8 +16,12 @@ pub(crate) fn harm(cluster: &Cluster, before: Option<&Value>, after: Option<&Val
     let before = before?;
     let pods = cluster.all("Pod");
     let active = |wanted: &str| pods.iter().find(|p| uid(p) == wanted && !is_done(p));
-    let kept: Vec<&str> =
-        after.map(|a| items(a, &["status", "reservedFor"])).unwrap_or_default().iter().map(|c| text(c, &["uid"])).collect();
+    let kept: Vec<&str> = after
+        .map(|a| items(a, &["status", "reservedFor"]))
+        .unwrap_or_default()
+        .iter()
+        .map(|c| text(c, &["uid"]))
+        .collect();
     for consumer in items(before, &["status", "reservedFor"]) {
         let consumer_uid = text(consumer, &["uid"]);
         if kept.contains(&consumer_uid) {
@@ -96,7 +100,9 @@ impl State {
         let of_entry: Vec<&Arc<Value>> = self
             .claims
             .iter()
-            .filter(|c| owner(c, kind) == Some(uid(object)) && text(c, &["metadata", "annotations", ENTRY]) == entry)
+            .filter(|c| {
+                owner(c, kind) == Some(uid(object)) && text(c, &["metadata", "annotations", ENTRY]) == entry
+            })
             .collect();
         // Somebody deletes it while it is in use: it stands as long as that lasts.
         let ending = recorded.as_deref().and_then(|r| self.claim(r)).is_some_and(|c| is_deleting(c));
@@ -133,7 +139,10 @@ impl State {
                     _ => true,
                 };
                 if !needed {
-                    wrong.push(format!("{what} is reserved for {}, which needs it no more", text(consumer, &["name"])));
+                    wrong.push(format!(
+                        "{what} is reserved for {}, which needs it no more",
+                        text(consumer, &["name"])
+                    ));
                 }
             }
             let allocated = !at(claim, &["status", "allocation"]).is_null();
@@ -180,7 +189,11 @@ impl State {
                 let reserved =
                     items(claim, &["status", "reservedFor"]).iter().any(|c| text(c, &["uid"]) == consumer);
                 if allocated && owned && reachable && !is_deleting(claim) && !reserved {
-                    wrong.push(format!("claim {} is not reserved for Pod {} on {node}", name(claim), name(pod)));
+                    wrong.push(format!(
+                        "claim {} is not reserved for Pod {} on {node}",
+                        name(claim),
+                        name(pod)
+                    ));
                 }
             }
         }

@@ -39,7 +39,8 @@ pub fn run_many(from: u64, count: u64) -> Summary {
             scope.spawn(|| {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    let enough = summary.lock().unwrap_or_else(PoisonError::into_inner).failed.len() >= ENOUGH;
+                    let enough =
+                        summary.lock().unwrap_or_else(PoisonError::into_inner).failed.len() >= ENOUGH;
                     if n >= count || enough {
                         return;
                     }

@@ -327,7 +327,8 @@ impl Operator {
         let client = client(connection, Arc::clone(&line));
         // Its clock may be wrong by a few minutes.
         let skew = SignedDuration::from_secs(self.random.i64(-300..300));
-        let clock = Clock::starting_at(self.cluster.server.now().saturating_add(skew).unwrap_or(Timestamp::MAX));
+        let clock =
+            Clock::starting_at(self.cluster.server.now().saturating_add(skew).unwrap_or(Timestamp::MAX));
         let chance = Arc::new(Chance::seeded(self.random.u64(..)));
         let manager = dra_controller_manager::run_on(client, WORKERS, clock, chance, pending());
         let lifetime = Duration::from_millis(self.random.u64(1..300_000));

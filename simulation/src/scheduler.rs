@@ -7,7 +7,9 @@ use dra_allocator::{Answer, Features, Inventory, Limits, objects::Node};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, text, uid, version},
+    cluster::{
+        Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, text, uid, version,
+    },
     run::Story,
     user::NODES,
 };
@@ -20,9 +22,18 @@ const STEPS_MAX: u64 = 10_000;
 #[derive(Clone, Debug)]
 enum Write {
     /// Set the finalizer of the claim, then allocate it.
-    Finalizer { claim: Arc<Value>, allocation: Value, consumer: Value },
+    Finalizer {
+        claim: Arc<Value>,
+        allocation: Value,
+        consumer: Value,
+    },
     /// Write allocation (unless it is there) and reservation.
-    Reserve { claim: String, version: String, allocation: Value, consumer: Value },
+    Reserve {
+        claim: String,
+        version: String,
+        allocation: Value,
+        consumer: Value,
+    },
     Bind,
 }
 

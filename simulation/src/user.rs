@@ -120,7 +120,9 @@ impl User {
         let n = self.random.usize(..GROUPS);
         let mut entries = Vec::new();
         if self.random.u8(..4) > 0 {
-            entries.push(json!({"name": "shared", "resourceClaimTemplateName": format!("template-{}", n % TEMPLATES)}));
+            entries.push(
+                json!({"name": "shared", "resourceClaimTemplateName": format!("template-{}", n % TEMPLATES)}),
+            );
         }
         let body = json!({"metadata": {"name": format!("group-{n}")},
             "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": entries}});

@@ -25,8 +25,17 @@ fn whatever_happens_claims_end_up_as_they_should() {
         .iter()
         .map(|o| format!("seed {}: {}\n  {}", o.seed, o.wrong.join("; "), command(o.seed)))
         .collect();
-    assert!(failures.is_empty(), "{} of {} seeds failed:\n{}", failures.len(), summary.seeds, failures.join("\n"));
-    assert!(summary.writes > summary.seeds && summary.crashes > summary.seeds / 2, "too little happens: {summary:?}");
+    assert!(
+        failures.is_empty(),
+        "{} of {} seeds failed:\n{}",
+        failures.len(),
+        summary.seeds,
+        failures.join("\n")
+    );
+    assert!(
+        summary.writes > summary.seeds && summary.crashes > summary.seeds / 2,
+        "too little happens: {summary:?}"
+    );
 }
 
 #[test]

@@ -99,7 +99,11 @@ fn updates() -> Vec<Step> {
     let current = "{@a.metadata.resourceVersion}";
     let uid = "{@a.metadata.uid}";
     vec![
-        put("a PUT with the current version is accepted", path("a"), replaced(current, uid, json!({"n": "1"}))),
+        put(
+            "a PUT with the current version is accepted",
+            path("a"),
+            replaced(current, uid, json!({"n": "1"})),
+        ),
         put("a PUT with an old version is a conflict", path("a"), replaced(current, uid, json!({"n": "2"}))),
         put("a PUT without a version is accepted", path("a"), replaced("", "", json!({"n": "3"}))),
         put("a PUT of another uid is a conflict", path("a"), replaced("", "other", json!({"n": "4"}))),
@@ -113,7 +117,12 @@ fn updates() -> Vec<Step> {
                 "status": {"allocation": allocation("gpu-0")}}),
         ),
         put("a PUT of the object leaves the status", path("a"), replaced("", "", json!({"n": "5"}))),
-        patch("a merge patch changes what it names", path("a"), MERGE, json!({"metadata": {"labels": {"m": "1"}}})),
+        patch(
+            "a merge patch changes what it names",
+            path("a"),
+            MERGE,
+            json!({"metadata": {"labels": {"m": "1"}}}),
+        ),
         patch("null removes", path("a"), MERGE, json!({"metadata": {"labels": {"m": null}}})).keep("a"),
         patch("a patch that changes nothing writes nothing", path("a"), MERGE, json!({"metadata": {}})),
         patch(
@@ -129,7 +138,12 @@ fn updates() -> Vec<Step> {
             json!({"metadata": {"resourceVersion": current, "labels": {"m": "3"}}}),
         ),
         patch("a patch with another uid is refused", path("a"), MERGE, json!({"metadata": {"uid": "other"}})),
-        patch("so is one of the status", status("a"), MERGE, json!({"metadata": {"uid": "other"}, "status": {}})),
+        patch(
+            "so is one of the status",
+            status("a"),
+            MERGE,
+            json!({"metadata": {"uid": "other"}, "status": {}}),
+        ),
         patch("a patch of what is not there is refused", path("none"), MERGE, json!({})),
         patch(
             "a JSON patch",
@@ -152,7 +166,8 @@ fn updates() -> Vec<Step> {
 }
 
 fn reservations() -> Vec<Step> {
-    let set = |says, count| patch(says, status("r"), MERGE, json!({"status": {"reservedFor": consumers(count)}}));
+    let set =
+        |says, count| patch(says, status("r"), MERGE, json!({"status": {"reservedFor": consumers(count)}}));
     vec![
         post("a claim to reserve", CLAIMS, claim("r")).keep("r"),
         set("without an allocation there are no consumers", 1),
@@ -176,7 +191,12 @@ fn reservations() -> Vec<Step> {
             MERGE,
             json!({"status": {"reservedFor": [{"uid": "x"}]}}),
         ),
-        patch("an allocation does not change", status("r"), MERGE, json!({"status": {"allocation": allocation("gpu-1")}})),
+        patch(
+            "an allocation does not change",
+            status("r"),
+            MERGE,
+            json!({"status": {"allocation": allocation("gpu-1")}}),
+        ),
         patch(
             "an allocation is not taken from consumers",
             status("r"),
@@ -272,8 +292,18 @@ fn order() -> Vec<Step> {
             STRATEGIC,
             json!({"metadata": {"finalizers": ["example.com/fourth"]}}),
         ),
-        patch("a list is replaced", path("o"), STRATEGIC, json!({"metadata": {"labels": {"$patch": "replace", "x": "y"}}})),
-        patch("an object is emptied", path("o"), STRATEGIC, json!({"metadata": {"labels": {"$patch": "delete"}}})),
+        patch(
+            "a list is replaced",
+            path("o"),
+            STRATEGIC,
+            json!({"metadata": {"labels": {"$patch": "replace", "x": "y"}}}),
+        ),
+        patch(
+            "an object is emptied",
+            path("o"),
+            STRATEGIC,
+            json!({"metadata": {"labels": {"$patch": "delete"}}}),
+        ),
     ]
 }
 
@@ -385,7 +415,12 @@ fn templates() -> Vec<Step> {
             MERGE,
             json!({"spec": {"metadata": {"labels": {"l": "2"}}}}),
         ),
-        patch("but its labels may", format!("{TEMPLATES}/t"), MERGE, json!({"metadata": {"labels": {"l": "2"}}})),
+        patch(
+            "but its labels may",
+            format!("{TEMPLATES}/t"),
+            MERGE,
+            json!({"metadata": {"labels": {"l": "2"}}}),
+        ),
         get("there is no status of it", format!("{TEMPLATES}/t/status")),
         delete("it is deleted and returned", format!("{TEMPLATES}/t"), Value::Null),
     ]

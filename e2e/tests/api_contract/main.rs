@@ -21,7 +21,8 @@ use crate::{
 };
 
 fn steps() -> Vec<Step> {
-    [reads::discovery(), others::names(), claims::steps(), pods::steps(), others::steps(), reads::steps()].concat()
+    [reads::discovery(), others::names(), claims::steps(), pods::steps(), others::steps(), reads::steps()]
+        .concat()
 }
 
 async fn play(steps: &[Step], mut session: Session) -> Result<Vec<String>> {
@@ -67,13 +68,17 @@ async fn embedded_server_answers_as_kube_apiserver_does() -> Result<()> {
 fn compared(theirs: &str, ours: &str) -> String {
     let (theirs, ours): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
     let only = |sign: &str, some: &[&str], others: &[&str]| {
-        some.iter().filter(|line| !others.contains(line)).map(|line| format!("{sign} {line}")).collect::<Vec<_>>()
+        some.iter()
+            .filter(|line| !others.contains(line))
+            .map(|line| format!("{sign} {line}"))
+            .collect::<Vec<_>>()
     };
     let mut lines = only("-", &theirs, &ours);
     lines.extend(only("+", &ours, &theirs));
     if lines.is_empty() {
         // The same lines in another order.
-        lines = theirs.iter().map(|l| format!("- {l}")).chain(ours.iter().map(|l| format!("+ {l}"))).collect();
+        lines =
+            theirs.iter().map(|l| format!("- {l}")).chain(ours.iter().map(|l| format!("+ {l}"))).collect();
     }
     lines.join("\n")
 }

@@ -79,7 +79,9 @@ impl Normal {
 
     fn text(&self, field: &str, text: &str) -> Option<String> {
         match field {
-            "resourceVersion" => return Some(self.versions.get(text).map_or("?".into(), |n| format!("version {n}"))),
+            "resourceVersion" => {
+                return Some(self.versions.get(text).map_or("?".into(), |n| format!("version {n}")));
+            }
             "continue" => return Some("token".to_owned()),
             // Go leaves empty texts out or not, and nobody can tell the difference.
             _ if text.is_empty() => return None,
@@ -164,7 +166,8 @@ fn resources(body: &mut Value) {
         .iter()
         .filter(|r| KNOWN.iter().any(|known| r["name"] == *known))
         .map(|r| {
-            let mut verbs: Vec<&str> = r["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let mut verbs: Vec<&str> =
+                r["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             verbs.sort_unstable();
             json!({"name": r["name"], "kind": r["kind"], "namespaced": r["namespaced"], "verbs": verbs})
         })

@@ -45,7 +45,11 @@ pub(crate) fn names() -> Vec<Step> {
             CLAIMS,
             json!({"metadata": {"name": "a", "namespace": "default"}, "spec": spec()}),
         ),
-        post("the kind is that of the path", CLAIMS, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})),
+        post(
+            "the kind is that of the path",
+            CLAIMS,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}),
+        ),
         post("a body is an object", CLAIMS, json!("text")),
         post("there is no POST of one object", format!("{CLAIMS}/a"), claim("a")),
         get("an unknown resource", "/apis/resource.k8s.io/v1/namespaces/contract/nothings"),
@@ -71,17 +75,49 @@ fn slices() -> Vec<Step> {
     let device = |taints: Value| json!([{"name": "gpu-0", "taints": taints}]);
     vec![
         post("a slice", SLICES, slice(json!({}))),
-        patch("a taint gets its time, and the generation counts", format!("{SLICES}/s"), MERGE,
-            json!({"spec": {"devices": device(taint("NoExecute"))}})),
-        patch("a label does not count", format!("{SLICES}/s"), MERGE, json!({"metadata": {"labels": {"a": "b"}}})),
-        patch("an unknown effect", format!("{SLICES}/s"), MERGE,
-            json!({"spec": {"devices": device(taint("Explode"))}})),
-        patch("the driver does not change", format!("{SLICES}/s"), MERGE, json!({"spec": {"driver": "other.example.com"}})),
-        patch("the pool does not change", format!("{SLICES}/s"), MERGE, json!({"spec": {"pool": {"name": "other"}}})),
-        patch("the node does not change", format!("{SLICES}/s"), MERGE, json!({"spec": {"nodeName": "other"}})),
+        patch(
+            "a taint gets its time, and the generation counts",
+            format!("{SLICES}/s"),
+            MERGE,
+            json!({"spec": {"devices": device(taint("NoExecute"))}}),
+        ),
+        patch(
+            "a label does not count",
+            format!("{SLICES}/s"),
+            MERGE,
+            json!({"metadata": {"labels": {"a": "b"}}}),
+        ),
+        patch(
+            "an unknown effect",
+            format!("{SLICES}/s"),
+            MERGE,
+            json!({"spec": {"devices": device(taint("Explode"))}}),
+        ),
+        patch(
+            "the driver does not change",
+            format!("{SLICES}/s"),
+            MERGE,
+            json!({"spec": {"driver": "other.example.com"}}),
+        ),
+        patch(
+            "the pool does not change",
+            format!("{SLICES}/s"),
+            MERGE,
+            json!({"spec": {"pool": {"name": "other"}}}),
+        ),
+        patch(
+            "the node does not change",
+            format!("{SLICES}/s"),
+            MERGE,
+            json!({"spec": {"nodeName": "other"}}),
+        ),
         post("a slice is for some nodes", SLICES, slice(json!({"nodeName": null}))),
         post("in one way", SLICES, slice(json!({"allNodes": true}))),
-        post("devices have different names", SLICES, slice(json!({"devices": [{"name": "a"}, {"name": "a"}]}))),
+        post(
+            "devices have different names",
+            SLICES,
+            slice(json!({"devices": [{"name": "a"}, {"name": "a"}]})),
+        ),
         get("the slices of a node", format!("{SLICES}?fieldSelector=spec.nodeName=n1")),
         get("of a driver", format!("{SLICES}?fieldSelector=spec.driver=other")),
         delete("it is deleted", format!("{SLICES}/s"), Value::Null),
@@ -111,21 +147,41 @@ fn rules() -> Vec<Step> {
     let uid = "{@rule.metadata.uid}";
     vec![
         post("a rule", RULES, rule("None")).keep("rule"),
-        post("an effect is needed", RULES, json!({"metadata": {"name": "bad"}, "spec": {"taint": {"key": "k"}}})),
-        post("and is one of three", RULES, json!({"metadata": {"name": "bad"},
-            "spec": {"taint": {"key": "k", "effect": "Explode"}}})),
-        patch("another effect has another time", format!("{RULES}/rule"), MERGE,
-            json!({"spec": {"taint": {"effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"}}})),
+        post(
+            "an effect is needed",
+            RULES,
+            json!({"metadata": {"name": "bad"}, "spec": {"taint": {"key": "k"}}}),
+        ),
+        post(
+            "and is one of three",
+            RULES,
+            json!({"metadata": {"name": "bad"},
+            "spec": {"taint": {"key": "k", "effect": "Explode"}}}),
+        ),
+        patch(
+            "another effect has another time",
+            format!("{RULES}/rule"),
+            MERGE,
+            json!({"spec": {"taint": {"effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"}}}),
+        ),
         get("the same rule in an older version", format!("{beta}/rule")),
         get("and in the oldest", format!("{alpha}/rule")),
-        put("a PUT of the current version needs a resourceVersion", format!("{RULES}/rule"), rule("NoSchedule")),
+        put(
+            "a PUT of the current version needs a resourceVersion",
+            format!("{RULES}/rule"),
+            rule("NoSchedule"),
+        ),
         put("one of an older version does not", format!("{beta}/rule"), rule("NoSchedule")),
         status("device-taint-eviction-controller", uid, json!([condition("True")])),
         status("device-taint-eviction-controller", uid, json!([condition("True")])),
         status("device-taint-eviction-controller", uid, json!([condition("False")])),
         status("device-taint-eviction-controller", "other", json!([condition("True")])),
-        status("other", uid, json!([{"type": "Testing", "status": "True", "reason": "T", "message": "",
-            "lastTransitionTime": "2026-01-02T03:04:05Z"}])),
+        status(
+            "other",
+            uid,
+            json!([{"type": "Testing", "status": "True", "reason": "T", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]),
+        ),
         status("device-taint-eviction-controller", uid, json!([condition("True")])),
         status("other", uid, json!([])),
         status("other", uid, json!([{"type": "Incomplete", "status": "True"}])),
@@ -144,23 +200,42 @@ fn requests() -> Vec<Step> {
             "message": message, "lastTransitionTime": "2026-01-02T03:04:05Z"}]})
     };
     let put_status = |says, version: &str, status: Value| {
-        put(says, format!("{REQUESTS}/q/status"), json!({"apiVersion": "resource.k8s.io/v1alpha3",
+        put(
+            says,
+            format!("{REQUESTS}/q/status"),
+            json!({"apiVersion": "resource.k8s.io/v1alpha3",
             "kind": "ResourcePoolStatusRequest", "metadata": {"name": "q", "resourceVersion": version},
-            "spec": {"driver": "gpu.example.com"}, "status": status}))
+            "spec": {"driver": "gpu.example.com"}, "status": status}),
+        )
     };
     vec![
         post("a pool request has no status of its own", REQUESTS, request).keep("q"),
         post("a driver is needed", REQUESTS, json!({"metadata": {"name": "bad"}, "spec": {}})),
-        patch("its spec does not change", format!("{REQUESTS}/q"), MERGE,
-            json!({"spec": {"driver": "other.example.com"}})),
-        put("a PUT without a version is refused", format!("{REQUESTS}/q/status"),
-            json!({"metadata": {"name": "q"}, "spec": {"driver": "gpu.example.com"}, "status": complete("a")})),
+        patch(
+            "its spec does not change",
+            format!("{REQUESTS}/q"),
+            MERGE,
+            json!({"spec": {"driver": "other.example.com"}}),
+        ),
+        put(
+            "a PUT without a version is refused",
+            format!("{REQUESTS}/q/status"),
+            json!({"metadata": {"name": "q"}, "spec": {"driver": "gpu.example.com"}, "status": complete("a")}),
+        ),
         put_status("its status is written", "{@q.metadata.resourceVersion}", complete("a")).keep("q2"),
         put_status("an old version is a conflict", "{@q.metadata.resourceVersion}", complete("b")),
         put_status("and never changes", "{@q2.metadata.resourceVersion}", complete("b")),
         patch("labels do", format!("{REQUESTS}/q"), MERGE, json!({"metadata": {"labels": {"a": "b"}}})),
-        delete("another uid is a conflict", format!("{REQUESTS}/q"), json!({"preconditions": {"uid": "other"}})),
-        delete("it is deleted", format!("{REQUESTS}/q"), json!({"preconditions": {"uid": "{@q.metadata.uid}"}})),
+        delete(
+            "another uid is a conflict",
+            format!("{REQUESTS}/q"),
+            json!({"preconditions": {"uid": "other"}}),
+        ),
+        delete(
+            "it is deleted",
+            format!("{REQUESTS}/q"),
+            json!({"preconditions": {"uid": "{@q.metadata.uid}"}}),
+        ),
     ]
 }
 
@@ -184,24 +259,39 @@ fn rest() -> Vec<Step> {
     anonymous["reportingController"] = json!("");
     anonymous["metadata"]["name"] = json!("bad");
     vec![
-        post("a class", CLASSES, json!({"metadata": {"name": "c"},
-            "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}})),
+        post(
+            "a class",
+            CLASSES,
+            json!({"metadata": {"name": "c"},
+            "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}}),
+        ),
         patch("its generation counts", format!("{CLASSES}/c"), MERGE, json!({"spec": {"selectors": null}})),
         delete("it is deleted", format!("{CLASSES}/c"), Value::Null),
         post("a lease", LEASES, lease("a")).keep("l"),
-        put("a lease is taken over with its version", format!("{LEASES}/l"),
-            held("{@l.metadata.resourceVersion}", "b")),
+        put(
+            "a lease is taken over with its version",
+            format!("{LEASES}/l"),
+            held("{@l.metadata.resourceVersion}", "b"),
+        ),
         put("once", format!("{LEASES}/l"), held("{@l.metadata.resourceVersion}", "c")),
         put("never without", format!("{LEASES}/l"), lease("d")),
         delete("it is deleted", format!("{LEASES}/l"), Value::Null),
         post("an event", EVENTS, event),
         post("an event says who reports", EVENTS, anonymous),
-        patch("an event becomes a series", format!("{EVENTS}/e"), MERGE,
-            json!({"series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}})),
+        patch(
+            "an event becomes a series",
+            format!("{EVENTS}/e"),
+            MERGE,
+            json!({"series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}}),
+        ),
         patch("and is not rewritten", format!("{EVENTS}/e"), MERGE, json!({"note": "other"})),
         delete("it is deleted", format!("{EVENTS}/e"), Value::Null),
-        post("a node", "/api/v1/nodes", json!({"metadata": {"name": "n1", "labels": {"zone": "a"}},
-            "status": {"capacity": {"pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}})),
+        post(
+            "a node",
+            "/api/v1/nodes",
+            json!({"metadata": {"name": "n1", "labels": {"zone": "a"}},
+            "status": {"capacity": {"pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}}),
+        ),
         delete("it is deleted", "/api/v1/nodes/n1", Value::Null),
     ]
 }

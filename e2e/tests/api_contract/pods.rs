@@ -61,27 +61,54 @@ fn creation() -> Vec<Step> {
     };
     vec![
         post("a new Pod gets defaults", PODS, pod("p")).keep("p"),
-        post("entries have different names", PODS, with_claims(json!([
-            {"name": "a", "resourceClaimName": "c"}, {"name": "a", "resourceClaimName": "d"}]))),
+        post(
+            "entries have different names",
+            PODS,
+            with_claims(json!([
+            {"name": "a", "resourceClaimName": "c"}, {"name": "a", "resourceClaimName": "d"}])),
+        ),
         post("an entry names a claim or a template", PODS, with_claims(json!([{"name": "a"}]))),
-        post("an entry does not name both", PODS, with_claims(json!([
-            {"name": "a", "resourceClaimName": "c", "resourceClaimTemplateName": "t"}]))),
-        post("an entry has a name that is a label", PODS, with_claims(json!([
-            {"name": "A_", "resourceClaimName": "c"}]))),
+        post(
+            "an entry does not name both",
+            PODS,
+            with_claims(json!([
+            {"name": "a", "resourceClaimName": "c", "resourceClaimTemplateName": "t"}])),
+        ),
+        post(
+            "an entry has a name that is a label",
+            PODS,
+            with_claims(json!([
+            {"name": "A_", "resourceClaimName": "c"}])),
+        ),
         post("a Pod has containers", PODS, json!({"metadata": {"name": "bad"}, "spec": {"containers": []}})),
     ]
 }
 
 fn claim_statuses() -> Vec<Step> {
     vec![
-        apply("claims are recorded", "ResourceClaimController", true, &[("gpu", "p-gpu-1"), ("net", "p-net-1")])
-            .keep("applied"),
-        apply("again changes nothing", "ResourceClaimController", true, &[("gpu", "p-gpu-1"), ("net", "p-net-1")]),
+        apply(
+            "claims are recorded",
+            "ResourceClaimController",
+            true,
+            &[("gpu", "p-gpu-1"), ("net", "p-net-1")],
+        )
+        .keep("applied"),
+        apply(
+            "again changes nothing",
+            "ResourceClaimController",
+            true,
+            &[("gpu", "p-gpu-1"), ("net", "p-net-1")],
+        ),
         apply("what is left out goes away", "ResourceClaimController", true, &[("net", "p-net-1")]),
         apply("another manager adds", "other", false, &[("gpu", "p-gpu-2")]),
         apply("a different value is a conflict", "other", false, &[("gpu", "p-gpu-2"), ("net", "p-net-2")]),
         apply("unless it is forced", "other", true, &[("gpu", "p-gpu-2"), ("net", "p-net-2")]),
-        apply("the first manager lets go of nothing that it still owns", "ResourceClaimController", true, &[]),
+        apply(
+            "the first manager lets go of nothing that it still owns",
+            "ResourceClaimController",
+            true,
+            &[],
+        ),
         apply("an entry that the Pod does not have", "ResourceClaimController", true, &[("x", "p-x-1")]),
         apply("a claim name that none can have", "ResourceClaimController", true, &[("gpu", "Bad_Name")]),
         patch(
@@ -151,13 +178,26 @@ fn other_writes() -> Vec<Step> {
             json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
         ),
         patch("a phase", format!("{PODS}/p/status"), MERGE, json!({"status": {"phase": "Running"}})),
-        patch("the status is not the object's business", path("p"), MERGE, json!({"status": {"phase": "Failed"}})),
-        patch("the spec is not the status' business", format!("{PODS}/p/status"), MERGE,
-            json!({"spec": {"nodeName": "n"}, "metadata": {"annotations": {"a": "1"}}})),
+        patch(
+            "the status is not the object's business",
+            path("p"),
+            MERGE,
+            json!({"status": {"phase": "Failed"}}),
+        ),
+        patch(
+            "the spec is not the status' business",
+            format!("{PODS}/p/status"),
+            MERGE,
+            json!({"spec": {"nodeName": "n"}, "metadata": {"annotations": {"a": "1"}}}),
+        ),
         patch("the node is not for users to set", path("p"), MERGE, json!({"spec": {"nodeName": "n"}})),
         patch("entries do not change", path("p"), MERGE, json!({"spec": {"resourceClaims": []}})),
-        patch("an image does", path("p"), STRATEGIC,
-            json!({"spec": {"containers": [{"name": "main", "image": "registry.example/app:2"}]}})),
+        patch(
+            "an image does",
+            path("p"),
+            STRATEGIC,
+            json!({"spec": {"containers": [{"name": "main", "image": "registry.example/app:2"}]}}),
+        ),
     ]
 }
 
@@ -174,9 +214,17 @@ fn binding() -> Vec<Step> {
         delete("again changes nothing", path("b"), Value::Null),
         delete("the grace may be shortened", path("b"), json!({"gracePeriodSeconds": 5})),
         delete("but not made longer", path("b"), json!({"gracePeriodSeconds": 50})),
-        patch("it may still get a status", format!("{PODS}/b/status"), MERGE, json!({"status": {"phase": "Failed"}})),
-        delete("the kubelet ends it", path("b"),
-            json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "{@b.metadata.uid}"}})),
+        patch(
+            "it may still get a status",
+            format!("{PODS}/b/status"),
+            MERGE,
+            json!({"status": {"phase": "Failed"}}),
+        ),
+        delete(
+            "the kubelet ends it",
+            path("b"),
+            json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "{@b.metadata.uid}"}}),
+        ),
         get("it is gone", path("b")),
         post("a gated Pod", PODS, {
             let mut gated = pod("g");
@@ -220,8 +268,11 @@ fn deletion() -> Vec<Step> {
         post("it is evicted", format!("{PODS}/e/eviction"), eviction("{@e.metadata.uid}")),
         get("which is a graceful deletion", path("e")),
         delete("the end", path("e"), json!({"gracePeriodSeconds": 0})),
-        post("what is not there is not evicted", format!("{PODS}/none/eviction"),
-            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "none"}})),
+        post(
+            "what is not there is not evicted",
+            format!("{PODS}/none/eviction"),
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "none"}}),
+        ),
     ]
 }
 
@@ -250,7 +301,12 @@ fn groups() -> Vec<Step> {
             APPLY,
             applied("PodGroup", "grp", "other", &[("shared", "grp-shared-2")]),
         ),
-        patch("its entries do not change", format!("{GROUPS}/grp"), MERGE, json!({"spec": {"resourceClaims": []}})),
+        patch(
+            "its entries do not change",
+            format!("{GROUPS}/grp"),
+            MERGE,
+            json!({"spec": {"resourceClaims": []}}),
+        ),
         get("after all this", format!("{GROUPS}/grp")),
         delete("it is deleted", format!("{GROUPS}/grp"), Value::Null),
     ]

@@ -44,12 +44,18 @@ fn lists() -> Vec<Step> {
         get("a field that cannot be selected by", format!("{CLAIMS}?fieldSelector=spec.x%3Dy")),
         get("a label selector that is none", format!("{CLAIMS}?labelSelector=a%20b")),
         get("Pods by node", format!("{PODS}?fieldSelector=spec.nodeName%3Dnone")),
-        get("Pods by phase", format!("{PODS}?fieldSelector=status.phase%3DRunning,metadata.namespace%3Dcontract")),
+        get(
+            "Pods by phase",
+            format!("{PODS}?fieldSelector=status.phase%3DRunning,metadata.namespace%3Dcontract"),
+        ),
         get("a first page", format!("{CLAIMS}?labelSelector=list&limit=2")).keep("page"),
         delete("what is deleted in between", format!("{CLAIMS}/list-3"), Value::Null),
         get("is still in the second page", page("{@page.metadata.continue}")),
         get("a token that is none", page("nonsense")),
-        get("a version that has not come", format!("{CLAIMS}?resourceVersion=999999999999&resourceVersionMatch=NotOlderThan")),
+        get(
+            "a version that has not come",
+            format!("{CLAIMS}?resourceVersion=999999999999&resourceVersionMatch=NotOlderThan"),
+        ),
         get("all namespaces", "/apis/resource.k8s.io/v1/resourceclaims?labelSelector=list"),
     ]
 }
@@ -81,7 +87,10 @@ fn watches() -> Vec<Step> {
             "from later on",
             format!("{CLAIMS}?allowWatchBookmarks=true&resourceVersion={{@first.metadata.resourceVersion}}"),
         ),
-        watch("from any state: what is there comes first", format!("{CLAIMS}?labelSelector=list&resourceVersion=0")),
+        watch(
+            "from any state: what is there comes first",
+            format!("{CLAIMS}?labelSelector=list&resourceVersion=0"),
+        ),
         watch(
             "as a list with an end",
             format!(

@@ -62,7 +62,13 @@ impl Step {
     }
 }
 
-fn send(says: &'static str, method: Method, path: impl Into<String>, content: &'static str, body: Value) -> Step {
+fn send(
+    says: &'static str,
+    method: Method,
+    path: impl Into<String>,
+    content: &'static str,
+    body: Value,
+) -> Step {
     Step::new(says, path, Action::Send { method, content, body })
 }
 
@@ -173,11 +179,14 @@ impl Session {
         while let Some(start) = rest.find("{@") {
             let (before, from) = rest.split_at(start);
             result.push_str(before);
-            let Some((reference, after)) = from.split_at(2).1.split_once('}') else { bail!("no end: {from}") };
+            let Some((reference, after)) = from.split_at(2).1.split_once('}') else {
+                bail!("no end: {from}")
+            };
             let (name, field) = reference.split_once('.').unwrap_or((reference, ""));
             let kept = self.kept.get(name).with_context(|| format!("nothing was kept as {name}"))?;
             let value = kept.pointer(&format!("/{}", field.replace('.', "/")));
-            let value = value.and_then(Value::as_str).with_context(|| format!("{name} has no {field}: {kept}"))?;
+            let value =
+                value.and_then(Value::as_str).with_context(|| format!("{name} has no {field}: {kept}"))?;
             result.push_str(value);
             rest = after;
         }
