@@ -105,6 +105,18 @@ impl Line {
         self.lock().dead
     }
 
+    /// No crash comes any more, unless it has begun: then this ends.
+    async fn outlive(&self) {
+        let dead = {
+            let mut state = self.lock();
+            state.left = None;
+            state.dead
+        };
+        if !dead {
+            pending::<()>().await;
+        }
+    }
+
     /// A request was carried out; its answer does not arrive if it was the last one.
     fn carried_out(&self) {
         let mut state = self.lock();
@@ -337,7 +349,7 @@ impl Operator {
         let crash = async {
             tokio::select! {
                 biased;
-                () = until_calm(&mut calm) => pending().await,
+                () = until_calm(&mut calm) => line.outlive().await,
                 () = line.crash.notified() => {}
                 () = sleep(lifetime) => {
                     // Somewhere in the middle of what happens at that moment.
