@@ -48,6 +48,7 @@ pub(crate) struct Version {
 
 /// A kind.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "a row of a table")]
 pub(crate) struct KindInfo {
     pub(crate) group: &'static str,
     /// The first is the one in which objects are kept.

@@ -41,4 +41,4 @@ mod verbs;
 mod watch;
 
 pub use faults::{Faults, Rates};
-pub use server::{AnswerBody, Connection, Exchange, Observer, Server};
+pub use server::{AnswerBody, BeforeAndAfter, Connection, Exchange, Observer, Server};

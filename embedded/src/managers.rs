@@ -162,13 +162,14 @@ fn differences<'a>(old: &'a Value, new: &'a Value, place: &mut Place<'a>, f: &mu
             let find = |list: &'a [Value], key: &str| list.iter().find(|e| element_key(rule, e) == key);
             for element in after {
                 let key = element_key(rule, element);
-                place.element(&key, |place| match find(before, &key) {
-                    Some(was) => differences(was, element, place, f),
-                    None => {
-                        f(&place.text, false);
-                        if element.is_object() {
-                            walk(element, place, &mut |path, _| f(path, false));
-                        }
+                place.element(&key, |place| {
+                    if let Some(was) = find(before, &key) {
+                        differences(was, element, place, f);
+                        return;
+                    }
+                    f(&place.text, false);
+                    if element.is_object() {
+                        walk(element, place, &mut |path, _| f(path, false));
                     }
                 });
             }
@@ -372,7 +373,7 @@ mod tests {
             none.applied(pod(), &manager("a"), &json!({}), &statuses(&[("x", "1")]), false).unwrap();
         let wanted = statuses(&[("x", "2")]);
         let refusal = owners.applied(pod(), &manager("b"), &live, &wanted, false).unwrap_err();
-        assert_eq!(refusal.code, 409);
+        assert_eq!(refusal.code(), 409);
         let text = refusal.body().to_string();
         assert!(text.contains(r#".status.resourceClaimStatuses[name=\"x\"].resourceClaimName"#), "{text}");
         let (live, owners) = owners.applied(pod(), &manager("b"), &live, &wanted, true).unwrap();

@@ -39,7 +39,7 @@ fn merge_map<'p>(
     match patch.get(DIRECTIVE).map(|d| d.as_str().unwrap_or_default()) {
         None | Some("merge") => {}
         Some("replace") => {
-            *object = patch.clone();
+            object.clone_from(patch);
             object.remove(DIRECTIVE);
             return Ok(());
         }
@@ -107,7 +107,7 @@ fn merge_value<'p>(
                 Some(Value::Array(list)) => list,
                 _ => Vec::new(),
             };
-            Some(Value::Array(merge_list(kind, present, patch, order, path)?))
+            Some(Value::Array(merge_list(kind, &present, patch, order, path)?))
         }
         (_, scalar) => Some(scalar.clone()),
     })
@@ -122,7 +122,7 @@ fn merge_key(rule: Lists) -> Option<&'static str> {
 
 fn merge_list<'p>(
     kind: &KindInfo,
-    present: Vec<Value>,
+    present: &[Value],
     patch: &'p [Value],
     order: Option<&'p Value>,
     path: &mut Vec<&'p str>,
@@ -131,14 +131,14 @@ fn merge_list<'p>(
     let key = match rule {
         Lists::Atomic | Lists::MapInApply(_) => return Ok(patch.to_vec()),
         Lists::Set => {
-            let mut merged = present.clone();
+            let mut merged = present.to_vec();
             merged.extend(patch.iter().filter(|v| !present.contains(v)).cloned());
             let order = order.and_then(Value::as_array).map_or(patch, Vec::as_slice);
-            return Ok(ordered(merged, order, &present, None));
+            return Ok(ordered(merged, order, present, None));
         }
         Lists::Map(keys) => keys.first().copied().unwrap_or_default(),
     };
-    let mut merged = present.clone();
+    let mut merged = present.to_vec();
     let mut replaced = false;
     for element in patch {
         match element.get(DIRECTIVE).map(|d| d.as_str().unwrap_or_default()) {
@@ -161,18 +161,17 @@ fn merge_list<'p>(
         let (Value::Object(fields), Some(value)) = (*element, element.get(key)) else {
             return Err(bad(format!("map: {element} does not contain declared merge key: {key}")));
         };
-        match merged.iter_mut().find(|e| e.get(key) == Some(value)) {
-            Some(Value::Object(existing)) => merge_map(kind, existing, fields, path)?,
-            _ => {
-                let mut new = Map::new();
-                merge_map(kind, &mut new, fields, path)?;
-                merged.push(Value::Object(new));
-            }
+        if let Some(Value::Object(existing)) = merged.iter_mut().find(|e| e.get(key) == Some(value)) {
+            merge_map(kind, existing, fields, path)?;
+        } else {
+            let mut new = Map::new();
+            merge_map(kind, &mut new, fields, path)?;
+            merged.push(Value::Object(new));
         }
     }
     let plain: Vec<Value> = plain.into_iter().cloned().collect();
     let order = order.and_then(Value::as_array).map_or(&plain[..], Vec::as_slice);
-    Ok(ordered(merged, order, &present, Some(key)))
+    Ok(ordered(merged, order, present, Some(key)))
 }
 
 /// `normalizeElementOrder`: the elements that `order` names come in its order; the others keep theirs and are
@@ -272,6 +271,6 @@ mod tests {
     fn an_element_without_its_merge_key_is_refused() {
         let kind = &KINDS[position("Pod").unwrap()];
         let patch = json!({"status": {"conditions": [{"status": "True"}]}});
-        assert_eq!(strategic(kind, &mut json!({}), &patch).unwrap_err().code, 400);
+        assert_eq!(strategic(kind, &mut json!({}), &patch).unwrap_err().code(), 400);
     }
 }

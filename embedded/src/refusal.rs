@@ -67,24 +67,28 @@ impl Cause {
 
 /// An answer that is no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) code: u16,
+pub(crate) struct Refusal(Box<Parts>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts {
+    code: u16,
     reason: &'static str,
     message: String,
     /// Name, group and kind or resource of the object.
     about: Option<(String, &'static str, &'static str)>,
     causes: Vec<Cause>,
     /// `retryAfterSeconds`, and the header of that name.
-    pub(crate) retry_after: Option<u32>,
+    retry_after: Option<u32>,
 }
 
 impl Refusal {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), about: None, causes: Vec::new(), retry_after: None }
+        let message = message.into();
+        Self(Box::new(Parts { code, reason, message, about: None, causes: Vec::new(), retry_after: None }))
     }
 
     fn about(mut self, name: &str, group: &'static str, kind: &'static str) -> Self {
-        self.about = Some((name.to_owned(), group, kind));
+        self.0.about = Some((name.to_owned(), group, kind));
         self
     }
 
@@ -127,7 +131,7 @@ impl Refusal {
         };
         let mut refusal =
             Self::new(409, "Conflict", format!("Apply failed with {count}: {}", list.join("\n")));
-        refusal.causes = conflicts.iter().map(|(m, f)| Cause::manager_conflict(m, f)).collect();
+        refusal.0.causes = conflicts.iter().map(|(m, f)| Cause::manager_conflict(m, f)).collect();
         refusal
     }
 
@@ -145,7 +149,7 @@ impl Refusal {
         let what = if list.len() == 1 { list.concat() } else { format!("[{}]", list.join(", ")) };
         let full = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut refusal = Self::new(422, "Invalid", format!("{full} \"{name}\" is invalid: {what}"));
-        refusal.causes = causes;
+        refusal.0.causes = causes;
         refusal.about(name, group, kind)
     }
 
@@ -181,18 +185,18 @@ impl Refusal {
     pub(crate) fn too_large_version(asked: u64, current: u64) -> Self {
         let mut refusal =
             Self::new(504, "Timeout", format!("Too large resource version: {asked}, current: {current}"));
-        refusal.causes = vec![Cause {
+        refusal.0.causes = vec![Cause {
             reason: "ResourceVersionTooLarge",
             field: String::new(),
             message: "Too large resource version".to_owned(),
         }];
-        refusal.retry_after = Some(1);
+        refusal.0.retry_after = Some(1);
         refusal
     }
 
     pub(crate) fn too_many_requests(retry_after: u32) -> Self {
         let mut refusal = Self::new(429, "TooManyRequests", "Too many requests, please try again later.");
-        refusal.retry_after = Some(retry_after);
+        refusal.0.retry_after = Some(retry_after);
         refusal
     }
 
@@ -209,33 +213,44 @@ impl Refusal {
         Self::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
     }
 
+    /// The HTTP status.
+    pub(crate) fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    /// Seconds after which the request may be made again.
+    pub(crate) fn retry_after(&self) -> Option<u32> {
+        self.0.retry_after
+    }
+
     /// The `Status` object.
     pub(crate) fn body(&self) -> Value {
         let mut details = json!({});
-        if let Some((name, group, kind)) = &self.about {
+        if let Some((name, group, kind)) = &self.0.about {
             for (field, value) in [("name", name.as_str()), ("group", group), ("kind", kind)] {
                 if !value.is_empty() {
                     crate::object::set(&mut details, &[field], json!(value));
                 }
             }
         }
-        if !self.causes.is_empty() {
+        if !self.0.causes.is_empty() {
             let causes: Vec<Value> = self
+                .0
                 .causes
                 .iter()
                 .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
                 .collect();
             crate::object::set(&mut details, &["causes"], json!(causes));
         }
-        if let Some(after) = self.retry_after {
+        if let Some(after) = self.0.retry_after {
             crate::object::set(&mut details, &["retryAfterSeconds"], json!(after));
         }
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "code": self.code,
+            "message": self.0.message, "code": self.0.code,
         });
-        if !self.reason.is_empty() {
-            crate::object::set(&mut body, &["reason"], json!(self.reason));
+        if !self.0.reason.is_empty() {
+            crate::object::set(&mut body, &["reason"], json!(self.0.reason));
         }
         if details.as_object().is_some_and(|d| !d.is_empty()) {
             crate::object::set(&mut body, &["details"], details);

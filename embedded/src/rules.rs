@@ -284,7 +284,7 @@ fn requests(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
             causes.push(Cause::duplicate(field.clone(), at(request, &["name"])));
         }
         let alternatives = items(request, &["firstAvailable"]);
-        if has(request, &["exactly"]) == !alternatives.is_empty() {
+        if has(request, &["exactly"]) != alternatives.is_empty() {
             causes.push(Cause::required(
                 field.clone(),
                 "exactly one of `exactly` or `firstAvailable` is required",
@@ -415,6 +415,9 @@ fn taint(taint: &Value, old: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
+const SELECTIONS: &str =
+    "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+
 pub(crate) fn slice(new: &Value, old: &Value, _: Part) -> Vec<Cause> {
     let mut causes = Vec::new();
     for path in [&["spec", "driver"][..], &["spec", "pool", "name"]] {
@@ -424,8 +427,6 @@ pub(crate) fn slice(new: &Value, old: &Value, _: Part) -> Vec<Cause> {
         immutable(new, old, path, &mut causes);
     }
     immutable(new, old, &["spec", "nodeName"], &mut causes);
-    const SELECTIONS: &str =
-        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     let set: Vec<&str> = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"]
         .into_iter()
         .filter(|field| has(new, &["spec", field]))

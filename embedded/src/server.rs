@@ -73,6 +73,9 @@ pub struct Exchange {
     pub after: u64,
 }
 
+/// An object before and after a change; absent before it was created and after it was deleted.
+pub type BeforeAndAfter = (Option<Arc<Value>>, Option<Arc<Value>>);
+
 /// Told of each request of a connection after it was carried out.
 pub type Observer = Arc<dyn Fn(&Exchange) + Send + Sync>;
 
@@ -165,7 +168,7 @@ impl Server {
 
     /// Changes of objects of a kind after a revision, oldest first, as the states before and after. What is forgotten
     /// is left out.
-    pub fn changes_since(&self, kind: &str, revision: u64) -> Vec<(Option<Arc<Value>>, Option<Arc<Value>>)> {
+    pub fn changes_since(&self, kind: &str, revision: u64) -> Vec<BeforeAndAfter> {
         let Some(kind) = position(kind).and_then(|i| KINDS.get(i)) else { return Vec::new() };
         self.state().changes_after(kind, revision).map(|c| (c.before.clone(), c.after.clone())).collect()
     }
@@ -217,7 +220,7 @@ impl Server {
                 }
                 (answer.code, body)
             }
-            Err(refusal) => (refusal.code, refusal.body()),
+            Err(refusal) => (refusal.code(), refusal.body()),
         }
     }
 
@@ -372,7 +375,7 @@ fn whole(code: u16, body: &Value, retry_after: Option<u32>) -> Response<AnswerBo
 }
 
 fn refused(refusal: &Refusal) -> Response<AnswerBody> {
-    whole(refusal.code, &refusal.body(), refusal.retry_after)
+    whole(refusal.code(), &refusal.body(), refusal.retry_after())
 }
 
 impl Service<Request<Body>> for Connection {

@@ -462,7 +462,7 @@ impl State {
         Ok(Answer::done(201, &Value::Null))
     }
 
-    /// Without PodDisruptionBudgets an eviction is a deletion.
+    /// Without a `PodDisruptionBudget` an eviction is a deletion.
     fn evict(&mut self, call: &Call) -> Result<Answer, Refusal> {
         let eviction = call.json()?;
         let options = DeleteOptions::read(at(&eviction, &["deleteOptions"]), "")?;

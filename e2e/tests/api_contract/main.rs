@@ -11,7 +11,7 @@ mod pods;
 mod reads;
 mod step;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use dra_e2e::{ControlPlane, Options};
 use dra_embedded::Server;
 
@@ -29,7 +29,7 @@ async fn play(steps: &[Step], mut session: Session) -> Result<Vec<String>> {
     let mut normal = Normal::default();
     let mut answers = Vec::new();
     for step in steps {
-        let (code, body) = session.carry_out(step).await?;
+        let (code, body) = session.carry_out(step).await.with_context(|| format!("{}: {step}", step.says))?;
         if !matches!(step.action, Action::Forget) {
             answers.push(format!("{code} {:#}", normal.answer(code, &body)));
         }

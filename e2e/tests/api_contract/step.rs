@@ -149,20 +149,21 @@ impl Session {
     }
 
     async fn answer(&self, request: Request<kube::client::Body>) -> Result<(u16, String)> {
-        let answer = tokio::time::timeout(Duration::from_secs(30), async {
+        let answer = tokio::time::timeout(Duration::from_secs(20), async {
             let response = self.client.send(request).await?;
             let code = response.status().as_u16();
             let body = response.into_body().collect_bytes().await?;
             Ok::<_, anyhow::Error>((code, String::from_utf8_lossy(&body).into_owned()))
         });
-        answer.await.context("no answer")?
+        // A request that is never answered is a difference like any other.
+        answer.await.unwrap_or(Ok((0, "no answer".to_owned())))
     }
 
     async fn watch(&self, path: &str) -> Result<(u16, Value)> {
         let (code, text) = self.answer(Request::get(path).body(Vec::new().into())?).await?;
         let mut lines = Vec::new();
         for line in text.lines() {
-            let line: Value = serde_json::from_str(line).context("a line of a watch")?;
+            let line: Value = serde_json::from_str(line).unwrap_or_else(|_| line.into());
             let marks_end = line.pointer("/object/metadata/annotations").is_some();
             // When a bookmark comes is the server's business.
             if code != 200 || line["type"] != "BOOKMARK" || marks_end {
