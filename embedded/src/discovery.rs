@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::{KINDS, KindInfo, StatusWrites, Version},
+    refusal::Refusal,
     state::State,
 };
 
@@ -11,9 +12,18 @@ use crate::{
 pub(crate) enum Page {
     Json(Value),
     Text(u16, &'static str),
+    Refused(Refusal),
 }
 
-const NOT_FOUND: Page = Page::Text(404, "404 page not found\n");
+/// What a path says that leads nowhere: a group that is served answers, others do not exist.
+pub(crate) fn nowhere(state: &State, path: &[&str]) -> Page {
+    let known = match path {
+        ["api", ..] => true,
+        ["apis", group, ..] => state.groups().contains(group),
+        _ => false,
+    };
+    if known { Page::Refused(Refusal::no_resource()) } else { Page::Text(404, "404 page not found\n") }
+}
 
 impl State {
     pub(crate) fn page(&self, path: &[String]) -> Page {
@@ -37,7 +47,7 @@ impl State {
             }
             ["api", version] => self.resources("", version),
             ["apis", group, version] => self.resources(group, version),
-            _ => NOT_FOUND,
+            _ => nowhere(self, &path),
         }
     }
 
@@ -95,9 +105,16 @@ impl State {
             }
         }
         match api_version {
-            None => NOT_FOUND,
-            Some(api_version) => Page::Json(json!({"kind": "APIResourceList", "apiVersion": "v1",
-                "groupVersion": api_version, "resources": resources})),
+            None if group.is_empty() => nowhere(self, &["api"]),
+            None => nowhere(self, &["apis", group]),
+            Some(api_version) => {
+                let mut page =
+                    json!({"kind": "APIResourceList", "groupVersion": api_version, "resources": resources});
+                if !group.is_empty() {
+                    crate::object::set(&mut page, &["apiVersion"], json!("v1"));
+                }
+                Page::Json(page)
+            }
         }
     }
 }

@@ -274,6 +274,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         singular: "resourcepoolstatusrequest",
         status: StatusWrites::StatusOnly,
         lists: &[CONDITIONS],
+        defaults: rules::pool_request_defaults,
         validate: rules::pool_request,
         ..PLAIN
     },

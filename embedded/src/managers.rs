@@ -28,12 +28,13 @@ impl Manager {
     /// As conflicts name it.
     fn display(&self) -> String {
         let status = if self.status { " with subresource \"status\"" } else { "" };
-        format!("\"{}\"{status} using {}", self.name, self.api_version)
+        let using = if self.applies { String::new() } else { format!(" using {}", self.api_version) };
+        format!("\"{}\"{status}{using}", self.name)
     }
 }
 
 /// The fields of every writer of one object.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Managers(BTreeMap<Manager, BTreeSet<String>>);
 
 const UNOWNED: &[&str] = &["apiVersion", "kind"];
@@ -239,13 +240,38 @@ fn merge<'a>(live: &mut Value, applied: &'a Value, place: &mut Place<'a>) {
         }
         (Value::Array(list), Value::Array(elements)) if place.keys().is_some() => {
             let Some(rule) = place.keys() else { return };
-            for element in elements {
-                let key = element_key(rule, element);
-                match list.iter_mut().find(|e| element_key(rule, e) == key) {
-                    Some(existing) => place.element(&key, |place| merge(existing, element, place)),
-                    None => list.push(element.clone()),
+            let mut present = std::mem::take(list).into_iter().peekable();
+            let keys: Vec<String> = elements.iter().map(|e| element_key(rule, e)).collect();
+            let mut merged: Vec<(String, Value)> = Vec::new();
+            let mut wanted = elements.iter().zip(&keys);
+            // Elements that are applied come in that order; the others keep their place between them.
+            let mut held: Vec<(String, Value)> = Vec::new();
+            loop {
+                while let Some(element) = present.next_if(|e| !keys.contains(&element_key(rule, e))) {
+                    merged.push((element_key(rule, &element), element));
+                }
+                if let Some(element) = present.next() {
+                    held.push((element_key(rule, &element), element));
+                } else if wanted.len() == 0 {
+                    break;
+                }
+                for (element, key) in wanted.by_ref() {
+                    merged.push((key.clone(), element.clone()));
+                    if held.last().is_some_and(|(held, _)| held == key) {
+                        break;
+                    }
                 }
             }
+            for (key, value) in &mut merged {
+                if let Some((_, was)) = held.iter_mut().find(|(held, _)| held == key) {
+                    let applied = elements.iter().zip(&keys).find(|(_, k)| *k == key).map(|(e, _)| e);
+                    *value = std::mem::take(was);
+                    if let Some(applied) = applied {
+                        place.element(key, |place| merge(value, applied, place));
+                    }
+                }
+            }
+            list.extend(merged.into_iter().map(|(_, value)| value));
         }
         (live, value) => *live = value.clone(),
     }

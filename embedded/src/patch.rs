@@ -159,7 +159,9 @@ fn merge_list<'p>(
     }
     for element in &plain {
         let (Value::Object(fields), Some(value)) = (*element, element.get(key)) else {
-            return Err(bad(format!("map: {element} does not contain declared merge key: {key}")));
+            return Err(Refusal::unexplained(&format!(
+                "map: {element} does not contain declared merge key: {key}"
+            )));
         };
         if let Some(Value::Object(existing)) = merged.iter_mut().find(|e| e.get(key) == Some(value)) {
             merge_map(kind, existing, fields, path)?;
@@ -271,6 +273,6 @@ mod tests {
     fn an_element_without_its_merge_key_is_refused() {
         let kind = &KINDS[position("Pod").unwrap()];
         let patch = json!({"status": {"conditions": [{"status": "True"}]}});
-        assert_eq!(strategic(kind, &mut json!({}), &patch).unwrap_err().code(), 400);
+        assert_eq!(strategic(kind, &mut json!({}), &patch).unwrap_err().code(), 500);
     }
 }

@@ -115,6 +115,58 @@ impl Refusal {
         Self::new(409, "Conflict", message).about(name, kind.group, kind.plural)
     }
 
+    /// A precondition on the uid does not hold: as the storage layer says it.
+    pub(crate) fn other_uid(
+        kind: &KindInfo,
+        namespace: &str,
+        name: &str,
+        expected: &str,
+        found: &str,
+    ) -> Self {
+        let path = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{path}, ResourceVersion: 0, \
+             AdditionalErrorMsg: Precondition failed: UID in precondition: {expected}, UID in object meta: {found}",
+            kind.plural
+        );
+        Self::conflict(kind, name, &why)
+    }
+
+    /// A precondition of a deletion does not hold; it is said of the kind, not of the resource.
+    pub(crate) fn not_to_be_deleted(kind: &KindInfo, name: &str, why: &str) -> Self {
+        let full = if kind.group.is_empty() {
+            kind.kind.to_owned()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("Operation cannot be fulfilled on {full} \"{name}\": {why}");
+        Self::new(409, "Conflict", message).about(name, kind.group, kind.kind)
+    }
+
+    /// A Pod cannot be bound.
+    pub(crate) fn not_to_be_bound(name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
+        Self::new(409, "Conflict", message).about(name, "", "pods/binding")
+    }
+
+    /// An update that does not say of which state.
+    pub(crate) fn without_version(kind: &KindInfo, name: &str) -> Self {
+        let field = "metadata.resourceVersion";
+        let cause = Cause::invalid(field, &json!(0), "must be specified for an update");
+        // The registry knows the resource only.
+        Self::invalid_kind(kind.group, kind.plural, name, vec![cause])
+    }
+
+    /// A JSON patch that cannot be applied.
+    pub(crate) fn rejected_patch() -> Self {
+        Self::new(422, "Invalid", "the server rejected our request due to an error in our request")
+    }
+
+    /// A resource that a group of the server does not have.
+    pub(crate) fn no_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
     /// The object is not in the state that the request was made for.
     pub(crate) fn modified(kind: &KindInfo, name: &str) -> Self {
         let why =
@@ -136,7 +188,9 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(kind: &KindInfo, name: &str, causes: Vec<Cause>) -> Self {
-        Self::invalid_kind(kind.group, kind.kind, name, causes)
+        // Events are validated as those of the core group.
+        let group = if kind.kind == "Event" { "" } else { kind.group };
+        Self::invalid_kind(group, kind.kind, name, causes)
     }
 
     pub(crate) fn invalid_kind(

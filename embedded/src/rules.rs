@@ -18,6 +18,8 @@ use crate::{
 const CONSUMERS_MAX: usize = 256;
 /// `DeviceTaintRuleStatusMaxConditions`.
 const RULE_CONDITIONS_MAX: usize = 8;
+/// Keeps a PodGroup until its Pods are gone.
+pub(crate) const POD_GROUP_PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 const IMMUTABLE: &str = "field is immutable";
 
 fn immutable(new: &Value, old: &Value, path: &[&str], causes: &mut Vec<Cause>) {
@@ -60,11 +62,12 @@ pub(crate) fn node_defaults(new: &mut Value, _: &Value, _: Timestamp) {
     if !capacity.is_null() {
         default(new, &["status", "allocatable"], capacity);
     }
+    default(new, &["status", "daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
 }
 
 // Pods
 
-pub(crate) fn pod_defaults(new: &mut Value, old: &Value, _: Timestamp) {
+pub(crate) fn pod_defaults(new: &mut Value, old: &Value, now: Timestamp) {
     for (field, value) in [
         ("dnsPolicy", json!("ClusterFirst")),
         ("restartPolicy", json!("Always")),
@@ -101,7 +104,7 @@ pub(crate) fn pod_defaults(new: &mut Value, old: &Value, _: Timestamp) {
         }
         set(new, &["spec", "tolerations"], json!(tolerations));
         set(new, &["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
-        if let Some(conditions) = gated(new) {
+        if let Some(conditions) = gated(new, now) {
             set(new, &["status", "conditions"], conditions);
         }
         return;
@@ -114,12 +117,12 @@ pub(crate) fn pod_defaults(new: &mut Value, old: &Value, _: Timestamp) {
     }
 }
 
-fn gated(pod: &Value) -> Option<Value> {
+fn gated(pod: &Value, now: Timestamp) -> Option<Value> {
     if items(pod, &["spec", "schedulingGates"]).is_empty() {
         return None;
     }
     Some(json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
-        "message": "Scheduling is blocked due to non-empty scheduling gates"}]))
+        "message": "Scheduling is blocked due to non-empty scheduling gates", "lastTransitionTime": seconds(now)}]))
 }
 
 /// Claim entries of a Pod or PodGroup, whose names must be there and different.
@@ -212,7 +215,12 @@ pub(crate) fn pod(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
 pub(crate) fn pod_group_defaults(new: &mut Value, old: &Value, _: Timestamp) {
     default(new, &["spec", "priority"], json!(0));
     if old.is_null() {
-        set(new, &["status"], Value::Null);
+        // Admission plugin PodGroupProtection.
+        let mut finalizers = items(new, &["metadata", "finalizers"]).to_vec();
+        if !finalizers.iter().any(|f| f == POD_GROUP_PROTECTION) {
+            finalizers.push(json!(POD_GROUP_PROTECTION));
+        }
+        set(new, &["metadata", "finalizers"], json!(finalizers));
     }
 }
 
@@ -225,7 +233,8 @@ pub(crate) fn pod_group(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     if old.is_null() {
         entries(new, &mut causes);
         if !has(new, &["spec", "schedulingPolicy"]) {
-            causes.push(Cause::required("spec.schedulingPolicy", ""));
+            let why = "must specify one of: `basic`, `gang`";
+            causes.push(Cause::invalid("spec.schedulingPolicy", &json!(""), why));
         }
     }
     immutable(new, old, &["spec", "resourceClaims"], &mut causes);
@@ -503,6 +512,10 @@ fn conditions(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+pub(crate) fn pool_request_defaults(new: &mut Value, _: &Value, _: Timestamp) {
+    default(new, &["spec", "limit"], json!(100));
+}
+
 pub(crate) fn pool_request(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     let mut causes = Vec::new();
     if part == Part::Main {
@@ -527,6 +540,9 @@ pub(crate) fn event(new: &Value, old: &Value, _: Part) -> Vec<Cause> {
         for field in ["reportingController", "reportingInstance", "action", "reason"] {
             if text(new, &[field]).is_empty() {
                 causes.push(Cause::required(field, ""));
+                if field == "reportingController" {
+                    causes.push(Cause::invalid(field, &json!(""), "name part must be non-empty"));
+                }
             }
         }
         if text(new, &["note"]).len() > 1024 {
@@ -542,8 +558,12 @@ pub(crate) fn event(new: &Value, old: &Value, _: Part) -> Vec<Cause> {
             ));
         }
     } else {
-        for field in ["regarding", "reason", "note", "type", "eventTime", "action", "reportingController"] {
+        for field in ["regarding", "reason", "type", "eventTime", "action", "reportingController"] {
             immutable(new, old, &[field], &mut causes);
+        }
+        if at(new, &["note"]) != at(old, &["note"]) {
+            // Its name in the core group.
+            causes.push(Cause::invalid("message", at(new, &["note"]), IMMUTABLE));
         }
     }
     causes

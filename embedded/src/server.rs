@@ -23,7 +23,7 @@ use tower::{BoxError, Service};
 
 use crate::{
     call::{self, Call, Target},
-    discovery::Page,
+    discovery::{Page, nowhere},
     faults::{AnswerFate, Fate, Faults, Loss},
     kinds::{KINDS, position},
     object::set,
@@ -198,6 +198,7 @@ impl Server {
             Target::Other(path) => match self.state().page(&path) {
                 Page::Json(page) => (200, page),
                 Page::Text(code, text) => (code, Value::String(text.to_owned())),
+                Page::Refused(refusal) => (refusal.code(), refusal.body()),
             },
         }
     }
@@ -206,7 +207,10 @@ impl Server {
         let (answer, revision) = {
             let mut state = self.state();
             if !state.serves(call.kind, call.version.name) {
-                return (404, Value::String("404 page not found\n".to_owned()));
+                return match not_served(&state, call) {
+                    Page::Refused(refusal) => (refusal.code(), refusal.body()),
+                    _ => (404, Value::String("404 page not found\n".to_owned())),
+                };
             }
             (state.answer(call), state.revision())
         };
@@ -310,6 +314,7 @@ impl Connection {
                 return match self.server.state().page(&path) {
                     Page::Json(page) => whole(200, &page, None),
                     Page::Text(code, text) => plain(code, text),
+                    Page::Refused(refusal) => refused(&refusal),
                 };
             }
         };
@@ -322,7 +327,10 @@ impl Connection {
         let watch = {
             let state = self.server.state();
             if !state.serves(call.kind, call.version.name) {
-                return plain(404, "404 page not found\n");
+                return match not_served(&state, &call) {
+                    Page::Refused(refusal) => refused(&refusal),
+                    _ => plain(404, "404 page not found\n"),
+                };
             }
             state.watch(&call)
         };
@@ -334,6 +342,14 @@ impl Connection {
                 response(200, "application/json", StreamBody::new(frames).boxed_unsync())
             }
         }
+    }
+}
+
+/// What is said of a kind that is switched off.
+fn not_served(state: &State, call: &Call) -> Page {
+    match call.kind.group {
+        "" => nowhere(state, &["api"]),
+        group => nowhere(state, &["apis", group]),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     object::{at, copy, each, has, items, meta, seconds, set, text},
     patch,
     refusal::{Cause, Refusal},
-    rules::is_dns_subdomain,
+    rules::{POD_GROUP_PROTECTION, is_dns_subdomain},
     state::State,
 };
 
@@ -90,7 +90,12 @@ impl State {
             (&Method::DELETE, None) if !collection => {
                 let options = if call.body.is_empty() { Value::Null } else { call.json()? };
                 let options = DeleteOptions::read(&options, call.query("gracePeriodSeconds"))?;
-                self.delete(call.kind, &call.namespace, &call.name, &options)
+                let answer = self.delete(call.kind, &call.namespace, &call.name, &options)?;
+                // The first version of rules that is stable answers in short, the older ones did not.
+                if call.kind.kind == "DeviceTaintRule" && call.version.name == "v1" {
+                    return Ok(removed_in_short(call.kind, &call.name, &answer.body));
+                }
+                Ok(answer)
             }
             (&Method::DELETE, None) => self.delete_collection(call),
             _ => Err(Refusal::not_allowed()),
@@ -189,11 +194,9 @@ impl State {
         };
         let (uid, expected) = (meta(&old, "uid"), meta(&new, "uid"));
         if !expected.is_empty() && expected != uid {
-            let why =
-                format!("Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}");
-            return Err(Refusal::conflict(call.kind, &call.name, &why));
+            return Err(Refusal::other_uid(call.kind, &call.namespace, &call.name, expected, uid));
         }
-        self.update(call, &old, new, managers, None)
+        self.update(call, &old, new, managers, false)
     }
 
     fn patch(&mut self, call: &Call) -> Result<Answer, Refusal> {
@@ -210,10 +213,7 @@ impl State {
             "application/json-patch+json" => {
                 let patch: json_patch::Patch = serde_json::from_value(patch)
                     .map_err(|e| Refusal::bad_request(format!("error decoding patch: {e}")))?;
-                json_patch::patch(&mut new, &patch).map_err(|e| {
-                    let cause = Cause::invalid("patch", &Value::Null, &e.to_string());
-                    Refusal::invalid_kind("", "", "", vec![cause])
-                })?;
+                json_patch::patch(&mut new, &patch).map_err(|_| Refusal::rejected_patch())?;
             }
             _ => {
                 return Err(Refusal::media_type(
@@ -223,7 +223,7 @@ impl State {
             }
         }
         let new = call.patched(new)?;
-        self.update(call, &old, new, managers, None)
+        self.update(call, &old, new, managers, false)
     }
 
     fn apply(&mut self, call: &Call) -> Result<Answer, Refusal> {
@@ -280,7 +280,7 @@ impl State {
             }
         }
         let new = call.patched(new)?;
-        self.update(call, &old, new, managers.clone(), Some(managers))
+        self.update(call, &old, new, managers, true)
     }
 
     fn set_managers(&mut self, call: &Call, managers: Managers) {
@@ -289,23 +289,21 @@ impl State {
         }
     }
 
-    /// Writes the new state of an object, if it is one that the object may have. `applied` says who owns what when
-    /// the write is an apply.
+    /// Writes the new state of an object, if it is one that the object may have. With `applies`, `managers` says
+    /// already who owns what.
     fn update(
         &mut self,
         call: &Call,
         old: &Value,
         mut new: Value,
         mut managers: Managers,
-        applied: Option<Managers>,
+        applies: bool,
     ) -> Result<Answer, Refusal> {
         let kind = call.kind;
         let (current, asked) = (meta(old, "resourceVersion").to_owned(), meta(&new, "resourceVersion"));
         if matches!(asked, "" | "0") {
             if !call.version.unconditional {
-                let field = "metadata.resourceVersion";
-                let cause = Cause::invalid(field, &json!(0), "must be specified for an update");
-                return Err(Refusal::invalid(kind, &call.name, vec![cause]));
+                return Err(Refusal::without_version(kind, &call.name));
             }
         } else if asked != current {
             return Err(Refusal::modified(kind, &call.name));
@@ -313,6 +311,11 @@ impl State {
         set(&mut new, &["metadata", "resourceVersion"], json!(current));
         keep_other_part(kind, call.part(), old, &mut new);
         keep_system_metadata(old, &mut new);
+        let owned_before = self.get(kind, &call.namespace, &call.name).map(|s| s.managers.clone());
+        if !applies {
+            // What the server sets in the following is nobody's.
+            managers.updated(kind, manager(call, false), old, &new);
+        }
         (kind.defaults)(&mut new, old, self.now);
         if kind.generation && at(&new, &["spec"]) != at(old, &["spec"]) {
             let generation = at(old, &["metadata", "generation"]).as_i64().unwrap_or_default();
@@ -323,15 +326,9 @@ impl State {
         if !causes.is_empty() {
             return Err(Refusal::invalid(kind, &call.name, causes));
         }
-        if new == *old {
-            // Nothing is written, but an apply that changes no value still says who owns it.
-            if let Some(applied) = applied {
-                self.set_managers(call, applied);
-            }
+        // Who owns what is part of the object: a change of that alone is written too.
+        if new == *old && owned_before.as_ref() == Some(&managers) {
             return Ok(Answer::ok(Arc::new(new)));
-        }
-        if applied.is_none() {
-            managers.updated(kind, manager(call, false), old, &new);
         }
         if is_finished(kind, &new) {
             // It is gone, and the answer is the object all the same.
@@ -394,11 +391,7 @@ impl State {
         if kind.returns_deleted {
             return Answer::ok(last);
         }
-        let mut details = json!({"name": name, "kind": kind.plural, "uid": meta(&last, "uid")});
-        if !kind.group.is_empty() {
-            set(&mut details, &["group"], json!(kind.group));
-        }
-        Answer::done(200, &details)
+        removed_in_short(kind, name, &last)
     }
 
     fn delete_collection(&mut self, call: &Call) -> Result<Answer, Refusal> {
@@ -420,12 +413,10 @@ impl State {
     fn bind(&mut self, call: &Call) -> Result<Answer, Refusal> {
         let binding = call.json()?;
         let (old, mut managers) = self.existing(call)?;
-        let conflict = |why: &str| Err(Refusal::conflict(call.kind, &call.name, why));
+        let conflict = |why: &str| Err(Refusal::not_to_be_bound(&call.name, why));
         let (uid, expected) = (meta(&old, "uid"), meta(&binding, "uid"));
         if !expected.is_empty() && expected != uid {
-            return conflict(&format!(
-                "Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}"
-            ));
+            return Err(Refusal::other_uid(call.kind, &call.namespace, &call.name, expected, uid));
         }
         let node = text(&binding, &["target", "name"]);
         if node.is_empty() {
@@ -466,6 +457,19 @@ impl State {
     fn evict(&mut self, call: &Call) -> Result<Answer, Refusal> {
         let eviction = call.json()?;
         let options = DeleteOptions::read(at(&eviction, &["deleteOptions"]), "")?;
+        let (old, mut managers) = self.existing(call)?;
+        check_preconditions(call.kind, &call.name, &old, &options)?;
+        let mut new = Value::clone(&old);
+        let mut conditions = items(&new, &["status", "conditions"]).to_vec();
+        conditions.retain(|c| text(c, &["type"]) != "DisruptionTarget");
+        conditions
+            .push(json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastTransitionTime": seconds(self.now)}));
+        set(&mut new, &["status", "conditions"], json!(conditions));
+        managers.updated(call.kind, manager(call, false), &old, &new);
+        self.put(call.kind, new, managers);
+        // The version of a precondition was checked before the condition was set.
+        let options = DeleteOptions { resource_version: None, ..options };
         self.delete(call.kind, &call.namespace, &call.name, &options)?;
         Ok(Answer::done(201, &Value::Null))
     }
@@ -491,7 +495,42 @@ impl State {
                 deleted = deleted.saturating_add(usize::from(self.revision() > before));
             }
         }
+        self.release_pod_groups();
         deleted.saturating_add(self.collect_namespaces())
+    }
+
+    /// The controller that protects PodGroups: one that is being deleted goes when no Pod that runs is its member.
+    fn release_pod_groups(&mut self) {
+        let kind = |name| position(name).and_then(|i| KINDS.get(i));
+        let (Some(groups), Some(pods)) = (kind("PodGroup"), kind("Pod")) else { return };
+        let free: Vec<(Arc<Value>, Managers)> = self
+            .all(groups)
+            .filter(|g| has(g, &["metadata", "deletionTimestamp"]))
+            .filter(|g| {
+                !self.all(pods).any(|p| {
+                    meta(p, "namespace") == meta(g, "namespace")
+                        && text(p, &["spec", "schedulingGroup", "podGroupName"]) == meta(g, "name")
+                        && !matches!(text(p, &["status", "phase"]), "Succeeded" | "Failed")
+                })
+            })
+            .filter_map(|g| self.get(groups, meta(g, "namespace"), meta(g, "name")))
+            .map(|stored| (Arc::clone(&stored.object), stored.managers.clone()))
+            .collect();
+        for (group, managers) in free {
+            let mut new = Value::clone(&group);
+            let mut left = items(&group, &["metadata", "finalizers"]).to_vec();
+            left.retain(|f| f != POD_GROUP_PROTECTION);
+            set(
+                &mut new,
+                &["metadata", "finalizers"],
+                if left.is_empty() { Value::Null } else { json!(left) },
+            );
+            if left.is_empty() {
+                self.remove(groups, meta(&group, "namespace"), meta(&group, "name"));
+            } else if new != *group {
+                self.put(groups, new, managers);
+            }
+        }
     }
 
     fn is_garbage(&self, kind: &KindInfo, object: &Value) -> bool {
@@ -532,6 +571,19 @@ impl State {
         }
         empty.len()
     }
+}
+
+/// What is said of a removed object instead of showing it.
+fn removed_in_short(kind: &KindInfo, name: &str, last: &Value) -> Answer {
+    if has(last, &["metadata", "deletionTimestamp"]) && !items(last, &["metadata", "finalizers"]).is_empty() {
+        // It is still there.
+        return Answer::ok(Arc::new(last.clone()));
+    }
+    let mut details = json!({"name": name, "kind": kind.plural, "uid": meta(last, "uid")});
+    if !kind.group.is_empty() {
+        set(&mut details, &["group"], json!(kind.group));
+    }
+    Answer::done(200, &details)
 }
 
 fn manager(call: &Call, applies: bool) -> Manager {
@@ -597,6 +649,10 @@ fn new_metadata(object: &Value) -> Vec<Cause> {
     if !is_dns_subdomain(name) {
         let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
                    must start and end with an alphanumeric character";
+        let base = meta(object, "generateName").trim_end_matches('-');
+        if !base.is_empty() && !is_dns_subdomain(base) {
+            causes.push(Cause::invalid("metadata.generateName", &json!(base), why));
+        }
         causes.push(Cause::invalid("metadata.name", &json!(name), why));
     }
     owners(object, &mut causes);
@@ -607,12 +663,11 @@ fn owners(object: &Value, causes: &mut Vec<Cause>) {
     let mut controllers = 0;
     for (index, owner) in items(object, &["metadata", "ownerReferences"]).iter().enumerate() {
         for field in ["apiVersion", "kind", "name", "uid"] {
-            if text(owner, &[field]).is_empty() {
-                causes.push(Cause::invalid(
-                    format!("metadata.ownerReferences[{index}].{field}"),
-                    &json!(""),
-                    "must not be empty",
-                ));
+            let path = format!("metadata.ownerReferences[{index}].{field}");
+            match text(owner, &[field]) {
+                "" if matches!(field, "name" | "uid") => causes.push(Cause::required(path, "")),
+                "" => causes.push(Cause::invalid(path, &json!(""), "must not be empty")),
+                _ => {}
             }
         }
         controllers += u32::from(at(owner, &["controller"]).as_bool() == Some(true));
@@ -656,7 +711,7 @@ fn check_preconditions(
     options: &DeleteOptions,
 ) -> Result<(), Refusal> {
     let mismatch = |what: &str, expected: &str, found: &str, so: &str| {
-        Refusal::conflict(
+        Refusal::not_to_be_deleted(
             kind,
             name,
             &format!(

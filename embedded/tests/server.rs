@@ -1,5 +1,7 @@
 //! What cannot be compared with kube-apiserver because it needs virtual time, chosen names or faults.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -28,6 +30,7 @@ fn post(server: &Server, path: &str, body: &Value) -> (u16, Value) {
     server.call(Method::POST, path, "application/json", body)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "called with json! only")]
 fn claim(metadata: Value) -> Value {
     json!({"metadata": metadata, "spec": {"devices": {}}})
 }
@@ -57,7 +60,7 @@ async fn generated_names_collide_and_are_drawn_again_until_that_is_hopeless() {
 #[tokio::test(start_paused = true)]
 async fn the_clock_follows_virtual_time_and_jumps_when_told_to() {
     let server = server();
-    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::advance(Duration::from_mins(1)).await;
     let (_, first) = post(&server, CLAIMS, &claim(json!({"name": "a"})));
     server.shift_clock(jiff::SignedDuration::from_secs(-3600));
     let (_, second) = post(&server, CLAIMS, &claim(json!({"name": "b"})));

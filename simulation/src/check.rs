@@ -78,7 +78,8 @@ impl State {
 
     /// Each entry of a Pod or PodGroup has exactly the claim that it should have.
     fn owners(&self, wrong: &mut Vec<String>) {
-        for group in &self.groups {
+        // As for Pods: one that is being deleted keeps what it has and gets nothing new.
+        for group in self.groups.iter().filter(|g| !is_deleting(g)) {
             for entry in entries(group, None) {
                 self.entry("PodGroup", group, entry, wrong);
             }

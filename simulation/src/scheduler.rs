@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{
-        Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, text, uid, version,
+        Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, set, text, uid,
+        version,
     },
     run::Story,
     user::NODES,
@@ -92,7 +93,7 @@ impl Scheduler {
         waiting.into_iter().find_map(|pod| self.place(pod, &groups))
     }
 
-    fn place(&mut self, pod: &Arc<Value>, groups: &[Arc<Value>]) -> Option<Work> {
+    fn place(&self, pod: &Arc<Value>, groups: &[Arc<Value>]) -> Option<Work> {
         let (in_group, group) = group_of(pod, groups);
         if in_group && group.is_none() {
             return None;
@@ -118,7 +119,7 @@ impl Scheduler {
             needed.push((Arc::clone(claim), consumer));
         }
         let inventory = self.inventory(&claims);
-        NODES.iter().find_map(|node| self.place_on(pod, node, &needed, &inventory))
+        NODES.iter().find_map(|node| place_on(pod, node, &needed, &inventory))
     }
 
     fn inventory(&self, claims: &[Arc<Value>]) -> Inventory {
@@ -139,58 +140,6 @@ impl Scheduler {
             }
         }
         inventory
-    }
-
-    fn place_on(
-        &mut self,
-        pod: &Arc<Value>,
-        node: &str,
-        needed: &[(Arc<Value>, Value)],
-        inventory: &Inventory,
-    ) -> Option<Work> {
-        let is_allocated = |claim: &Value| !at(claim, &["status", "allocation"]).is_null();
-        // An allocation is for the node of its pool here.
-        let elsewhere = needed.iter().any(|(claim, _)| {
-            items(claim, &["status", "allocation", "devices", "results"])
-                .iter()
-                .any(|result| text(result, &["pool"]) != node)
-        });
-        if elsewhere {
-            return None;
-        }
-        let open: Vec<&(Arc<Value>, Value)> = needed.iter().filter(|(c, _)| !is_allocated(c)).collect();
-        let wanted: Vec<_> =
-            open.iter().filter_map(|(c, _)| serde_json::from_value(Value::clone(c)).ok()).collect();
-        let mut on = Node::default();
-        on.metadata.name = node.to_owned();
-        let limits = Limits { steps: STEPS_MAX, ..Limits::NONE };
-        let outcome = inventory.allocate(&on, &wanted, limits, &mut String::new);
-        let Ok(Answer::Allocated(results)) = outcome.answer else { return None };
-        let mut left = VecDeque::new();
-        let mut results = results.into_iter();
-        for (claim, consumer) in needed {
-            let reserved = items(claim, &["status", "reservedFor"]);
-            if reserved.iter().any(|r| text(r, &["uid"]) == text(consumer, &["uid"])) {
-                continue;
-            }
-            if is_allocated(claim) {
-                left.push_back(Write::Reserve {
-                    claim: name(claim).to_owned(),
-                    version: version(claim).to_owned(),
-                    allocation: Value::Null,
-                    consumer: consumer.clone(),
-                });
-            } else {
-                let allocation = serde_json::to_value(results.next()?).ok()?;
-                left.push_back(Write::Finalizer {
-                    claim: Arc::clone(claim),
-                    allocation,
-                    consumer: consumer.clone(),
-                });
-            }
-        }
-        left.push_back(Write::Bind);
-        Some(Work { pod: Arc::clone(pod), node: node.to_owned(), left, reserved: Vec::new() })
     }
 
     fn carry_out(&self, work: &mut Work, write: Write, story: &mut Story) -> Result<(), u16> {
@@ -216,7 +165,7 @@ impl Scheduler {
                 reserved.push(consumer.clone());
                 let mut status = json!({"reservedFor": reserved});
                 if !allocation.is_null() {
-                    status["allocation"] = allocation;
+                    set(&mut status, "allocation", allocation);
                 }
                 let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
                 self.cluster.patch("ResourceClaim", &claim, "/status", &patch)?;
@@ -242,10 +191,62 @@ impl Scheduler {
                 .collect();
             let mut status = json!({"reservedFor": left});
             if left.is_empty() {
-                status["allocation"] = Value::Null;
+                set(&mut status, "allocation", Value::Null);
             }
             let patch = json!({"metadata": {"resourceVersion": version(&now)}, "status": status});
             let _ = self.cluster.patch("ResourceClaim", claim, "/status", &patch);
         }
     }
+}
+
+/// Work for a Pod on this node, if everything it needs is available there.
+fn place_on(
+    pod: &Arc<Value>,
+    node: &str,
+    needed: &[(Arc<Value>, Value)],
+    inventory: &Inventory,
+) -> Option<Work> {
+    let is_allocated = |claim: &Value| !at(claim, &["status", "allocation"]).is_null();
+    // An allocation is for the node of its pool here.
+    let elsewhere = needed.iter().any(|(claim, _)| {
+        items(claim, &["status", "allocation", "devices", "results"])
+            .iter()
+            .any(|result| text(result, &["pool"]) != node)
+    });
+    if elsewhere {
+        return None;
+    }
+    let open: Vec<&(Arc<Value>, Value)> = needed.iter().filter(|(c, _)| !is_allocated(c)).collect();
+    let wanted: Vec<_> =
+        open.iter().filter_map(|(c, _)| serde_json::from_value(Value::clone(c)).ok()).collect();
+    let mut on = Node::default();
+    node.clone_into(&mut on.metadata.name);
+    let limits = Limits { steps: STEPS_MAX, ..Limits::NONE };
+    let outcome = inventory.allocate(&on, &wanted, limits, &mut String::new);
+    let Ok(Answer::Allocated(results)) = outcome.answer else { return None };
+    let mut left = VecDeque::new();
+    let mut results = results.into_iter();
+    for (claim, consumer) in needed {
+        let reserved = items(claim, &["status", "reservedFor"]);
+        if reserved.iter().any(|r| text(r, &["uid"]) == text(consumer, &["uid"])) {
+            continue;
+        }
+        if is_allocated(claim) {
+            left.push_back(Write::Reserve {
+                claim: name(claim).to_owned(),
+                version: version(claim).to_owned(),
+                allocation: Value::Null,
+                consumer: consumer.clone(),
+            });
+        } else {
+            let allocation = serde_json::to_value(results.next()?).ok()?;
+            left.push_back(Write::Finalizer {
+                claim: Arc::clone(claim),
+                allocation,
+                consumer: consumer.clone(),
+            });
+        }
+    }
+    left.push_back(Write::Bind);
+    Some(Work { pod: Arc::clone(pod), node: node.to_owned(), left, reserved: Vec::new() })
 }

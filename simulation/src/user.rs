@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, is_deleting, name, owner, uid},
+    cluster::{Cluster, is_deleting, name, owner, set, uid},
     run::Story,
 };
 
@@ -88,19 +88,20 @@ impl User {
             let claim = format!("claim-{}", self.random.usize(..CLAIMS));
             entries.push(json!({"name": "own", "resourceClaimName": claim}));
         }
-        let mut object = json!({"metadata": {"name": pod}, "spec": {
-            "terminationGracePeriodSeconds": self.random.u8(1..30),
-            "containers": [{"name": "main", "image": "registry.example/app:1"}]}});
+        let mut spec = json!({"terminationGracePeriodSeconds": self.random.u8(1..30),
+            "containers": [{"name": "main", "image": "registry.example/app:1"}]});
         if self.random.u8(..3) == 0 {
             let group = self.random.usize(..GROUPS);
-            object["spec"]["schedulingGroup"] = json!({"podGroupName": format!("group-{group}")});
-            entries.push(json!({"name": "shared", "resourceClaimTemplateName": format!("template-{}", group % TEMPLATES)}));
+            set(&mut spec, "schedulingGroup", json!({"podGroupName": format!("group-{group}")}));
+            let template = format!("template-{}", group % TEMPLATES);
+            entries.push(json!({"name": "shared", "resourceClaimTemplateName": template}));
         }
-        object["spec"]["resourceClaims"] = json!(entries);
         let placed = self.random.u8(..8) == 0;
         if placed {
-            object["spec"]["nodeName"] = json!(self.random.choice(NODES));
+            set(&mut spec, "nodeName", json!(self.random.choice(NODES)));
         }
+        set(&mut spec, "resourceClaims", json!(entries));
+        let object = json!({"metadata": {"name": pod}, "spec": spec});
         if self.cluster.create("Pod", &object).is_ok() {
             let where_ = if placed { " with a node" } else { "" };
             story.tell(&format!("user: Pod {pod}{where_} with {} entries", entries.len()));

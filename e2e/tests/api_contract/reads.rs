@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     claims::{CLAIMS, claim},
     pods::PODS,
-    step::{MERGE, Step, delete, forget, get, patch, post, watch},
+    step::{MERGE, Step, delete, get, patch, post, watch},
 };
 
 pub(crate) fn discovery() -> Vec<Step> {
@@ -52,10 +52,6 @@ fn lists() -> Vec<Step> {
         delete("what is deleted in between", format!("{CLAIMS}/list-3"), Value::Null),
         get("is still in the second page", page("{@page.metadata.continue}")),
         get("a token that is none", page("nonsense")),
-        get(
-            "a version that has not come",
-            format!("{CLAIMS}?resourceVersion=999999999999&resourceVersionMatch=NotOlderThan"),
-        ),
         get("all namespaces", "/apis/resource.k8s.io/v1/resourceclaims?labelSelector=list"),
     ]
 }
@@ -104,7 +100,5 @@ fn watches() -> Vec<Step> {
             "a Pod that goes at once is marked first",
             format!("{PODS}?resourceVersion={{@u.metadata.resourceVersion}}&fieldSelector=metadata.name%3Du"),
         ),
-        forget(),
-        watch("what is forgotten is said to be", format!("{CLAIMS}?resourceVersion=1")),
     ]
 }

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use dra_embedded::Server;
 use http::{Method, Request, header};
 use kube::Client;
 use serde_json::{Value, json};
@@ -21,8 +20,6 @@ pub(crate) enum Action {
     Send { method: Method, content: &'static str, body: Value },
     /// A watch of one second; the answer is the list of its lines.
     Watch,
-    /// The embedded server forgets the past, as kube-apiserver does by itself.
-    Forget,
 }
 
 /// One request. In path and body, `{a.metadata.uid}` stands for that field of the answer that was kept as `a`.
@@ -45,7 +42,6 @@ impl fmt::Display for Step {
                 write!(f, "{method} {} {body}", self.path)
             }
             Action::Watch => write!(f, "WATCH {}", self.path),
-            Action::Forget => f.write_str("(the past is forgotten)"),
         }
     }
 }
@@ -96,10 +92,6 @@ pub(crate) fn watch(says: &'static str, path: impl Into<String>) -> Step {
     Step::new(says, path, Action::Watch)
 }
 
-pub(crate) fn forget() -> Step {
-    Step::new("", "", Action::Forget)
-}
-
 /// `DeleteOptions` with preconditions.
 pub(crate) fn preconditions(of: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": of})
@@ -108,13 +100,12 @@ pub(crate) fn preconditions(of: Value) -> Value {
 /// A server, and what was kept of its answers.
 pub(crate) struct Session {
     client: Client,
-    embedded: Option<Server>,
     kept: BTreeMap<&'static str, Value>,
 }
 
 impl Session {
-    pub(crate) fn new(client: Client, embedded: Option<Server>) -> Self {
-        Self { client, embedded, kept: BTreeMap::new() }
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, kept: BTreeMap::new() }
     }
 
     pub(crate) async fn carry_out(&mut self, step: &Step) -> Result<(u16, Value)> {
@@ -127,12 +118,6 @@ impl Session {
             Action::Watch => {
                 let joint = if path.contains('?') { '&' } else { '?' };
                 return self.watch(&format!("{path}{joint}watch=true&timeoutSeconds=1")).await;
-            }
-            Action::Forget => {
-                if let Some(server) = &self.embedded {
-                    server.compact();
-                }
-                return Ok((0, Value::Null));
             }
         };
         let request = Request::builder()
