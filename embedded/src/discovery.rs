@@ -89,10 +89,12 @@ impl State {
                 json!({"name": name, "singularName": if name.contains('/') { "" } else { kind.singular },
                     "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs})
             };
-            resources.push(resource(
-                kind.plural.to_owned(),
-                &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-            ));
+            let mut verbs =
+                vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+            if kind.kind == "Namespace" {
+                verbs.retain(|verb| *verb != "deletecollection");
+            }
+            resources.push(resource(kind.plural.to_owned(), &verbs));
             if kind.status != StatusWrites::None {
                 resources.push(resource(format!("{}/status", kind.plural), &["get", "patch", "update"]));
             }

@@ -39,6 +39,10 @@ impl Cause {
         }
     }
 
+    pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self { reason: "FieldValueNotFound", field: field.into(), message: format!("Not found: {value}") }
+    }
+
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         Self {

@@ -172,12 +172,28 @@ fn entry_statuses(owner: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Containers use claims that the Pod has.
+fn used_claims(pod: &Value, causes: &mut Vec<Cause>) {
+    for list in ["containers", "initContainers"] {
+        for (index, container) in items(pod, &["spec", list]).iter().enumerate() {
+            for (number, used) in items(container, &["resources", "claims"]).iter().enumerate() {
+                let name = text(used, &["name"]);
+                if !items(pod, &["spec", "resourceClaims"]).iter().any(|e| text(e, &["name"]) == name) {
+                    let field = format!("spec.{list}[{index}].resources.claims[{number}]");
+                    causes.push(Cause::not_found(field, at(used, &["name"])));
+                }
+            }
+        }
+    }
+}
+
 pub(crate) fn pod(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     let mut causes = Vec::new();
     if part == Part::Status {
         entry_statuses(new, &mut causes);
         return causes;
     }
+    used_claims(new, &mut causes);
     if old.is_null() {
         entries(new, &mut causes);
         if items(new, &["spec", "containers"]).is_empty() {

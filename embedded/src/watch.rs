@@ -11,7 +11,7 @@ use crate::{
     call::Call,
     faults::{EventFate, Faults},
     kinds::{KindInfo, Version},
-    object::set,
+    object::{meta, set},
     refusal::{Cause, Refusal},
     select::Selector,
     server::Server,
@@ -126,6 +126,12 @@ impl Watch {
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
         };
+        if let ("DELETED", Some(after), Some(before)) = (event, &change.after, &change.before) {
+            // It is still there, but not selected any more: the last state that was, as of now.
+            let mut last = Value::clone(before);
+            set(&mut last, &["metadata", "resourceVersion"], json!(meta(after, "resourceVersion")));
+            return Some(self.line(event, &Arc::new(last)));
+        }
         Some(self.line(event, &change.shown))
     }
 
