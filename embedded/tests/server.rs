@@ -157,7 +157,7 @@ async fn seen(client: Client, config: watcher::Config, last: &str) -> Vec<String
     while let Some(event) = stream.next().await {
         match event {
             Ok(watcher::Event::Apply(claim) | watcher::Event::InitApply(claim)) => {
-                seen.push(claim.name_any())
+                seen.push(claim.name_any());
             }
             Ok(watcher::Event::Delete(claim)) => seen.push(format!("-{}", claim.name_any())),
             Ok(watcher::Event::Init) => seen.push("list".to_owned()),
