@@ -8,7 +8,7 @@ PROFILE ?= ci
 BIN := $(CURDIR)/target/$(PROFILE)
 export DRACM_BIN ?= $(BIN)/dra-controller-manager
 
-.PHONY: demo test long build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
+.PHONY: demo test long simulation build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
 
 ## Start a real control plane with our manager, run the examples and print what happened.
 demo: build control-plane
@@ -21,6 +21,7 @@ test: lint unit e2e conformance
 ## Full counts, benchmarks and what takes hours; results go to docs/.
 long: lint unit
 	DRACM_LONG=1 $(MAKE) e2e conformance
+	$(MAKE) simulation
 	$(MAKE) bench
 
 build:
@@ -35,6 +36,10 @@ lint:
 
 unit:
 	cargo test --locked --profile $(PROFILE) --workspace --exclude dra-e2e
+
+## 100,000 seeds in all runs together; the number so far stands in docs/TESTING.md.
+simulation:
+	cargo run --locked --profile $(PROFILE) -p dra-simulation -- --record docs/TESTING.md --count 100000
 
 e2e: build control-plane
 	cargo test --locked --profile $(PROFILE) -p dra-e2e

@@ -2,7 +2,7 @@
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use dra_act::{EvictionMetrics, Executor, Metrics, PoolMetrics, Shared};
 use dra_allocator::Features;
 use dra_api::{
@@ -36,7 +36,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// How long work in progress may take after the signal to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
-/// Runs the controllers until `stop` resolves, then stops within [`STOP_WITHIN`].
+/// Runs the controllers until `stop` resolves, then stops within [`STOP_WITHIN`]. Metrics are served on `listener`.
 ///
 /// # Errors
 /// When something that runs in the background has ended, without which the manager would only seem to work: whoever
@@ -45,15 +45,12 @@ pub(crate) async fn run(
     client: Client,
     watches: &Watches,
     settings: &Settings,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     clock: Clock,
     chance: Arc<Chance>,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let registry = Registry::new();
-    registry
-        .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
-        .context("cannot register process metrics")?;
     let controller = ResourceClaims { gates: settings.gates };
     let queues = QueuesMetrics::new(&registry)?;
     let queue = Arc::new(Queue::new(queues.queue(names::CLAIM_EVENT_COMPONENT), Arc::clone(&chance)));
@@ -101,18 +98,15 @@ pub(crate) async fn run(
     let mut background = JoinSet::new();
     let mut start = Start { watches, shared: &shared, metrics: &watch_metrics, chance: &chance };
     let kinds = start.kinds(&mut background, settings, controller, &queue);
-    let reporter = Arc::new(Reporter::new(
-        registry,
-        Arc::clone(&shared),
-        Arc::clone(&queue),
-        (eviction.clone(), pools.clone()),
-        kinds.clone(),
-        settings.debug,
-    )?);
-    background.spawn(async move {
-        let served = axum::serve(listener, server::router(reporter)).await;
-        format!("the metrics endpoint: {served:?}")
-    });
+    if let Some(listener) = listener {
+        let (shared, queue) = (Arc::clone(&shared), Arc::clone(&queue));
+        let controllers = (eviction.clone(), pools.clone());
+        let reporter = Reporter::new(registry, shared, queue, controllers, kinds.clone(), settings.debug)?;
+        background.spawn(async move {
+            let served = axum::serve(listener, server::router(Arc::new(reporter))).await;
+            format!("the metrics endpoint: {served:?}")
+        });
+    }
     background.spawn(async move {
         writer.run(client).await;
         "the event writer".to_owned()
@@ -146,12 +140,14 @@ pub(crate) async fn run(
     };
     let until = async {
         tokio::select! {
+            biased;
             () = stop => Ok(()),
             error = ended(&mut background) => Err(error),
         }
     };
     tokio::pin!(until);
     let result = tokio::select! {
+        biased;
         result = &mut until => result,
         () = all_ready => {
             tracing::info!(workers = settings.workers, "the view is complete; work begins");

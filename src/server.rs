@@ -17,7 +17,7 @@ use dra_act::Shared;
 use dra_api::ClaimSource;
 use dra_controllers::resourceclaim;
 use dra_runtime::queue::Queue;
-use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder, process_collector::ProcessCollector};
 
 use crate::{
     eviction::EvictionController,
@@ -48,6 +48,7 @@ impl Reporter {
         kinds: Vec<Arc<KindStatus>>,
         debug: bool,
     ) -> Result<Self, prometheus::Error> {
+        registry.register(Box::new(ProcessCollector::for_self()))?;
         let claims = IntGaugeVec::new(
             Opts::new(
                 "dynamic_resource_allocation_resource_claims",

@@ -5,8 +5,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use dra_e2e::{ControlPlane, Options, binaries};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
 
 const MANIFESTS: &str = "manifests/kustomize/base";
 const NAMESPACE: &str = "dra-controller-manager";
@@ -61,6 +62,12 @@ const PRINTED: [(&str, &str); 5] = [
 #[tokio::test]
 async fn samples_are_refused_as_printed_and_accepted_as_corrected() -> Result<()> {
     let plane = ControlPlane::start(Options { controllers: String::new(), ..Options::all_gates() }).await?;
+    // Slices that map devices to node resources must name a node whose kubelet can do that.
+    let nodes: Api<Node> = Api::all(plane.client().await?);
+    let metadata = ObjectMeta { name: Some("my-node".to_owned()), ..ObjectMeta::default() };
+    nodes.create(&PostParams::default(), &Node { metadata, ..Node::default() }).await?;
+    let status = json!({"status": {"declaredFeatures": ["DRANodeAllocatableResources"]}});
+    nodes.patch_status("my-node", &PatchParams::default(), &Patch::Merge(status)).await?;
     for (sample, words) in PRINTED {
         let create = |folder: &str| {
             let file = format!("{folder}/{sample}.yaml");

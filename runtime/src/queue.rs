@@ -330,6 +330,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
             match first {
                 Some(at) => {
                     tokio::select! {
+                        biased;
                         () = notified => {}
                         () = tokio::time::sleep_until(at) => {}
                     }

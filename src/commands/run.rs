@@ -80,7 +80,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
         let address = listener.local_addr().unwrap_or(options.bind_address);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, ?settings, "starting");
         let chance = Arc::new(Chance::from_entropy());
-        manager::run(client, &watches, &settings, listener, Clock::system(), chance, stop).await
+        manager::run(client, &watches, &settings, Some(listener), Clock::system(), chance, stop).await
     });
     // Whatever still waits for an API server that does not answer is not waited for.
     watching.shutdown_background();

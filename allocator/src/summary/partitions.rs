@@ -155,8 +155,8 @@ fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
-            ascii if ascii.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(ascii))),
-            other if other.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(other))),
+            ascii if ascii.is_ascii_control() => quoted += &format!("\\x{:02x}", u32::from(ascii)),
+            other if other.is_control() => quoted += &format!("\\u{:04x}", u32::from(other)),
             plain => quoted.push(plain),
         }
     }

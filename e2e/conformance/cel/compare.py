@@ -51,7 +51,7 @@ def main():
     total = tallies.pop("all")
     for name, tally in [*sorted(tallies.items()), ("all", total)]:
         print("{:10} verdicts {:4}/{:4}  costs {:4}/{:4}".format(name, *tally))
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or None)
 
 
 main()

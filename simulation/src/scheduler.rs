@@ -1,0 +1,252 @@
+//! A little scheduler on the allocator crate: finds a node, then sets the finalizer, writes allocation and
+//! reservation, and binds, one write at a time, with time between them for others to interfere.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use dra_allocator::{Answer, Features, Inventory, Limits, objects::Node};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{
+        Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, set, text, uid,
+        version,
+    },
+    run::Story,
+    user::NODES,
+};
+
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// Steps of one allocation are few; more would be a mistake here.
+const STEPS_MAX: u64 = 10_000;
+
+/// A write that is still to be made for the Pod in work.
+#[derive(Clone, Debug)]
+enum Write {
+    /// Set the finalizer of the claim, then allocate it.
+    Finalizer {
+        claim: Arc<Value>,
+        allocation: Value,
+        consumer: Value,
+    },
+    /// Write allocation (unless it is there) and reservation.
+    Reserve {
+        claim: String,
+        version: String,
+        allocation: Value,
+        consumer: Value,
+    },
+    Bind,
+}
+
+#[derive(Debug)]
+struct Work {
+    pod: Arc<Value>,
+    node: String,
+    left: VecDeque<Write>,
+    /// Claims that were reserved for the Pod, to be released should the rest fail.
+    reserved: Vec<(String, String)>,
+}
+
+/// The scheduler.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    cluster: Cluster,
+    random: fastrand::Rng,
+    work: Option<Work>,
+}
+
+impl Scheduler {
+    pub(crate) fn new(cluster: Cluster, seed: u64) -> Self {
+        Self { cluster, random: fastrand::Rng::with_seed(seed), work: None }
+    }
+
+    /// True while a Pod is in work.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// One step: a decision or a write.
+    pub(crate) fn act(&mut self, story: &mut Story) {
+        let Some(mut work) = self.work.take() else {
+            self.work = self.decide();
+            return;
+        };
+        let Some(write) = work.left.pop_front() else { return };
+        match self.carry_out(&mut work, write, story) {
+            Ok(()) if work.left.is_empty() => {}
+            Ok(()) => self.work = Some(work),
+            Err(code) => {
+                story.tell(&format!("scheduler: gives Pod {} up for now ({code})", name(&work.pod)));
+                self.unreserve(&work);
+            }
+        }
+    }
+
+    /// Picks a Pod that waits and a node where all its claims are available.
+    fn decide(&mut self) -> Option<Work> {
+        let (pods, groups) = (self.cluster.all("Pod"), self.cluster.all("PodGroup"));
+        let mut waiting: Vec<&Arc<Value>> = pods
+            .iter()
+            .filter(|p| text(p, &["spec", "nodeName"]).is_empty() && !is_done(p) && !is_deleting(p))
+            .collect();
+        self.random.shuffle(&mut waiting);
+        waiting.into_iter().find_map(|pod| self.place(pod, &groups))
+    }
+
+    fn place(&self, pod: &Arc<Value>, groups: &[Arc<Value>]) -> Option<Work> {
+        let (in_group, group) = group_of(pod, groups);
+        if in_group && group.is_none() {
+            return None;
+        }
+        let claims = self.cluster.all("ResourceClaim");
+        let mut needed = Vec::new();
+        for entry in entries(pod, group.as_deref()) {
+            let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
+            let (wanted, of, consumer) = match entry {
+                Entry::Direct(claim) => (claim, None, pod_consumer),
+                Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), pod_consumer),
+                Entry::Shared { recorded, .. } => {
+                    let group = group.as_deref()?;
+                    let consumer = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
+                        "name": name(group), "uid": uid(group)});
+                    (recorded?, Some(("PodGroup", uid(group))), consumer)
+                }
+            };
+            let claim = claims.iter().find(|c| name(c) == wanted && !is_deleting(c))?;
+            if of.is_some_and(|(kind, uid)| owner(claim, kind) != Some(uid)) {
+                return None;
+            }
+            needed.push((Arc::clone(claim), consumer));
+        }
+        let inventory = self.inventory(&claims);
+        NODES.iter().find_map(|node| place_on(pod, node, &needed, &inventory))
+    }
+
+    fn inventory(&self, claims: &[Arc<Value>]) -> Inventory {
+        let mut inventory = Inventory::new(Features::default());
+        for class in self.cluster.all("DeviceClass") {
+            if let Ok(class) = serde_json::from_value(Value::clone(&class)) {
+                inventory.apply_class(&class);
+            }
+        }
+        for slice in self.cluster.all("ResourceSlice") {
+            if let Ok(slice) = serde_json::from_value(Value::clone(&slice)) {
+                inventory.apply_slice(&slice);
+            }
+        }
+        for claim in claims {
+            if let Ok(allocation) = serde_json::from_value(at(claim, &["status", "allocation"]).clone()) {
+                inventory.apply_allocation(name(claim), &allocation);
+            }
+        }
+        inventory
+    }
+
+    fn carry_out(&self, work: &mut Work, write: Write, story: &mut Story) -> Result<(), u16> {
+        match write {
+            Write::Finalizer { claim, allocation, consumer } => {
+                let mut finalizers = items(&claim, &["metadata", "finalizers"]).to_vec();
+                if !finalizers.iter().any(|f| f == FINALIZER) {
+                    finalizers.push(json!(FINALIZER));
+                }
+                let patch = json!({"metadata": {"resourceVersion": version(&claim), "uid": uid(&claim),
+                    "finalizers": finalizers}});
+                let claim = self.cluster.patch("ResourceClaim", name(&claim), "", &patch)?;
+                work.left.push_front(Write::Reserve {
+                    claim: name(&claim).to_owned(),
+                    version: version(&claim).to_owned(),
+                    allocation,
+                    consumer,
+                });
+            }
+            Write::Reserve { claim, version, allocation, consumer } => {
+                let now = self.cluster.find("ResourceClaim", &claim).ok_or(404_u16)?;
+                let mut reserved = items(&now, &["status", "reservedFor"]).to_vec();
+                reserved.push(consumer.clone());
+                let mut status = json!({"reservedFor": reserved});
+                if !allocation.is_null() {
+                    set(&mut status, "allocation", allocation);
+                }
+                let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
+                self.cluster.patch("ResourceClaim", &claim, "/status", &patch)?;
+                story.tell(&format!("scheduler: {claim} for {}", text(&consumer, &["name"])));
+                work.reserved.push((claim, text(&consumer, &["uid"]).to_owned()));
+            }
+            Write::Bind => {
+                self.cluster.bind(name(&work.pod), uid(&work.pod), &work.node)?;
+                story.tell(&format!("scheduler: Pod {} on {}", name(&work.pod), work.node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what was reserved for the Pod itself; what is reserved for a PodGroup stays with it.
+    fn unreserve(&self, work: &Work) {
+        for (claim, consumer) in work.reserved.iter().filter(|(_, consumer)| consumer == uid(&work.pod)) {
+            let Some(now) = self.cluster.find("ResourceClaim", claim) else { continue };
+            let left: Vec<Value> = items(&now, &["status", "reservedFor"])
+                .iter()
+                .filter(|r| text(r, &["uid"]) != consumer)
+                .cloned()
+                .collect();
+            let mut status = json!({"reservedFor": left});
+            if left.is_empty() {
+                set(&mut status, "allocation", Value::Null);
+            }
+            let patch = json!({"metadata": {"resourceVersion": version(&now)}, "status": status});
+            let _ = self.cluster.patch("ResourceClaim", claim, "/status", &patch);
+        }
+    }
+}
+
+/// Work for a Pod on this node, if everything it needs is available there.
+fn place_on(
+    pod: &Arc<Value>,
+    node: &str,
+    needed: &[(Arc<Value>, Value)],
+    inventory: &Inventory,
+) -> Option<Work> {
+    let is_allocated = |claim: &Value| !at(claim, &["status", "allocation"]).is_null();
+    // An allocation is for the node of its pool here.
+    let elsewhere = needed.iter().any(|(claim, _)| {
+        items(claim, &["status", "allocation", "devices", "results"])
+            .iter()
+            .any(|result| text(result, &["pool"]) != node)
+    });
+    if elsewhere {
+        return None;
+    }
+    let open: Vec<&(Arc<Value>, Value)> = needed.iter().filter(|(c, _)| !is_allocated(c)).collect();
+    let wanted: Vec<_> =
+        open.iter().filter_map(|(c, _)| serde_json::from_value(Value::clone(c)).ok()).collect();
+    let mut on = Node::default();
+    node.clone_into(&mut on.metadata.name);
+    let limits = Limits { steps: STEPS_MAX, ..Limits::NONE };
+    let outcome = inventory.allocate(&on, &wanted, limits, &mut String::new);
+    let Ok(Answer::Allocated(results)) = outcome.answer else { return None };
+    let mut left = VecDeque::new();
+    let mut results = results.into_iter();
+    for (claim, consumer) in needed {
+        let reserved = items(claim, &["status", "reservedFor"]);
+        if reserved.iter().any(|r| text(r, &["uid"]) == text(consumer, &["uid"])) {
+            continue;
+        }
+        if is_allocated(claim) {
+            left.push_back(Write::Reserve {
+                claim: name(claim).to_owned(),
+                version: version(claim).to_owned(),
+                allocation: Value::Null,
+                consumer: consumer.clone(),
+            });
+        } else {
+            let allocation = serde_json::to_value(results.next()?).ok()?;
+            left.push_back(Write::Finalizer {
+                claim: Arc::clone(claim),
+                allocation,
+                consumer: consumer.clone(),
+            });
+        }
+    }
+    left.push_back(Write::Bind);
+    Some(Work { pod: Arc::clone(pod), node: node.to_owned(), left, reserved: Vec::new() })
+}
