@@ -25,6 +25,8 @@ pub(crate) enum Command {
 }
 
 /// Flags of `run`.
+// Each switch is a flag of its own.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunOptions {
     /// Kubeconfig file; without it, the configuration of the Pod that this runs in.

@@ -52,8 +52,10 @@ pub async fn run_on(
         gates: Gates::default(),
         workers,
         limit: None,
-        // The simulation has no taints yet.
+        // The simulation has neither taints nor pool requests yet.
         eviction: None,
+        pools: None,
+        debug: false,
     };
     let watches = manager::Watches { client: client.clone(), runtime: None, pace: Pace::default() };
     manager::run(client, &watches, &settings, None, clock, chance, stop).await

@@ -70,27 +70,20 @@ pub(crate) async fn run(
     );
     let (recorder, writer) = events::recorder(names::CLAIM_EVENT_COMPONENT, instance(), clock, &registry)?;
     let metrics = Metrics::new(&registry)?;
-    let evictor = Executor::new(
-        client.clone(),
-        Arc::clone(&shared),
-        recorder.of(names::EVICTION_CONTROLLER),
-        metrics.clone(),
-    );
-    let evictor = match &eviction {
-        None => None,
-        Some(_) => Some(Arc::new(evictor.counting_evictions(EvictionMetrics::new(&registry)?))),
+    let executor_of = |controller| {
+        Executor::new(client.clone(), Arc::clone(&shared), recorder.of(controller), metrics.clone())
     };
-    let answerer = match &pools {
-        None => None,
-        Some(_) => Some(Arc::new(
-            Executor::new(
-                client.clone(),
-                Arc::clone(&shared),
-                recorder.of(names::POOL_STATUS_CONTROLLER),
-                metrics.clone(),
-            )
-            .counting_answers(PoolMetrics::new(&registry)?),
-        )),
+    let evictor = if eviction.is_some() {
+        let executor = executor_of(names::EVICTION_CONTROLLER);
+        Some(Arc::new(executor.counting_evictions(EvictionMetrics::new(&registry)?)))
+    } else {
+        None
+    };
+    let answerer = if pools.is_some() {
+        let executor = executor_of(names::POOL_STATUS_CONTROLLER);
+        Some(Arc::new(executor.counting_answers(PoolMetrics::new(&registry)?)))
+    } else {
+        None
     };
     let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
     let watch_metrics = WatchMetrics::new(&registry)?;
@@ -112,25 +105,7 @@ pub(crate) async fn run(
         "the event writer".to_owned()
     });
     background.spawn(keep_house(Arc::clone(&executor)));
-    background.spawn({
-        let queue = Arc::clone(&queue);
-        async move {
-            queue.run_timer().await;
-            "the timer".to_owned()
-        }
-    });
-    if let Some(eviction) = eviction.clone() {
-        background.spawn(async move {
-            eviction.run_timers().await;
-            "the timers of evictions".to_owned()
-        });
-    }
-    if let Some(pools) = pools.clone() {
-        background.spawn(async move {
-            pools.run_timer().await;
-            "the timer of pool status requests".to_owned()
-        });
-    }
+    start_timers(&queue, eviction.as_ref(), pools.as_ref(), &mut background);
 
     let mut workers = JoinSet::new();
     let all_ready = async {
@@ -172,13 +147,7 @@ pub(crate) async fn run(
     if let Some(pools) = &pools {
         pools.close();
     }
-    let finished = async { while workers.join_next().await.is_some() {} };
-    if tokio::time::timeout(STOP_WITHIN, finished).await.is_err() {
-        tracing::warn!(
-            seconds = STOP_WITHIN.as_secs(),
-            "requests in progress were given up; the next start finds out what became of them"
-        );
-    }
+    finish(workers).await;
     result
 }
 
@@ -235,6 +204,43 @@ fn start_claims(
                 })
                 .await;
         });
+    }
+}
+
+/// Starts what puts keys back into the queues when their time has come.
+fn start_timers(
+    queue: &Arc<Queue<Key>>,
+    eviction: Option<&Arc<EvictionController>>,
+    pools: Option<&Arc<PoolController>>,
+    background: &mut JoinSet<String>,
+) {
+    let queue = Arc::clone(queue);
+    background.spawn(async move {
+        queue.run_timer().await;
+        "the timer".to_owned()
+    });
+    if let Some(eviction) = eviction.cloned() {
+        background.spawn(async move {
+            eviction.run_timers().await;
+            "the timers of evictions".to_owned()
+        });
+    }
+    if let Some(pools) = pools.cloned() {
+        background.spawn(async move {
+            pools.run_timer().await;
+            "the timer of pool status requests".to_owned()
+        });
+    }
+}
+
+/// Waits for work in progress, but not for ever.
+async fn finish(mut workers: JoinSet<()>) {
+    let finished = async { while workers.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_WITHIN, finished).await.is_err() {
+        tracing::warn!(
+            seconds = STOP_WITHIN.as_secs(),
+            "requests in progress were given up; the next start finds out what became of them"
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     object::{DecodeError, Kind, Object, decode},
 };
 
-/// A ResourcePoolStatusRequest. The answer itself is not kept: it never changes and concerns only who asked.
+/// A `ResourcePoolStatusRequest`. The answer itself is not kept: it never changes and concerns only who asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourcePoolStatusRequest {
     /// Identity; the namespace is empty.

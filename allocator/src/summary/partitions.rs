@@ -1,6 +1,6 @@
 //! How many more partitions of each type fit (spec pool-status §5).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use dra_api::quantity::Quantity;
 
@@ -155,8 +155,9 @@ fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
-            ascii if ascii.is_ascii_control() => quoted += &format!("\\x{:02x}", u32::from(ascii)),
-            other if other.is_control() => quoted += &format!("\\u{:04x}", u32::from(other)),
+            // Writing to a String cannot fail.
+            ascii if ascii.is_ascii_control() => drop(write!(quoted, "\\x{:02x}", u32::from(ascii))),
+            other if other.is_control() => drop(write!(quoted, "\\u{:04x}", u32::from(other))),
             plain => quoted.push(plain),
         }
     }

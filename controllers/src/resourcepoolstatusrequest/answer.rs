@@ -92,11 +92,8 @@ fn message(pools: &[PoolStatus]) -> String {
     if wrong > 0 {
         notes.push(format!("{wrong} with errors"));
     }
-    let mut text = format!("Calculated status for {} pools", pools.len());
-    if !notes.is_empty() {
-        text.push_str(&format!(" ({})", notes.join(", ")));
-    }
-    text
+    let text = format!("Calculated status for {} pools", pools.len());
+    if notes.is_empty() { text } else { format!("{text} ({})", notes.join(", ")) }
 }
 
 /// Leaves out the summaries of the last pools if all of them together would be too large. The numbers of a thousand
@@ -230,7 +227,7 @@ mod tests {
             ..PoolStatus::default()
         };
         let (good, incomplete, wrong) = (with(None), with(Some("PoolIncomplete: x")), with(Some("Other: x")));
-        assert_eq!(message(&[good.clone()]), "Calculated status for 1 pools");
+        assert_eq!(message(std::slice::from_ref(&good)), "Calculated status for 1 pools");
         assert_eq!(message(&[]), "Calculated status for 0 pools");
         assert_eq!(
             message(&[good.clone(), incomplete.clone()]),

@@ -1,4 +1,4 @@
-//! The pool status controller: answers each ResourcePoolStatusRequest once, from the inventory, and deletes it when its
+//! The pool status controller: answers each `ResourcePoolStatusRequest` once, from the inventory, and deletes it when its
 //! time is over.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! What is remembered about ResourcePoolStatusRequests that are not answered yet.
+//! What is remembered about `ResourcePoolStatusRequests` that are not answered yet.
 
 use std::{collections::BTreeMap, sync::Arc};
 

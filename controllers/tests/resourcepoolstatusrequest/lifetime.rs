@@ -1,4 +1,4 @@
-//! When requests are deleted (pool-status §1.6; the rows IsOlderThan, ShouldDelete and CleanupExpiredRequests).
+//! When requests are deleted (pool-status §1.6; the rows `IsOlderThan`, `ShouldDelete` and `CleanupExpiredRequests`).
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::world::{World, devices, nothing};
 
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
 
 fn expires(world: &World, name: &str) -> Option<ExpireReason> {
     match &world.plan(name).actions[..] {

@@ -146,7 +146,7 @@ impl World {
 
     /// When the plan wants to be made again, from now.
     pub(crate) fn wait(&self, name: &str) -> Option<Duration> {
-        self.plan(name).wake_at.map(|at| at - self.now)
+        self.plan(name).wake_at.map(|at| at.checked_sub(self.now).unwrap())
     }
 }
 

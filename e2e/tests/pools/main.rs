@@ -1,4 +1,4 @@
-//! ResourcePoolStatusRequests on a real API server: what is answered, and that it is what the in-tree controller
+//! `ResourcePoolStatusRequests` on a real API server: what is answered, and that it is what the in-tree controller
 //! answers except where a deviation says otherwise.
 
 mod answers;
