@@ -71,6 +71,7 @@ fn a_new_generation_that_begins_while_a_request_waits_is_waited_for_too() {
     world.ask_now("r", nothing());
     assert_eq!(world.wait("r"), Some(30 * SECOND));
     world.slice("a", json!({"devices": [{"name": "x"}], "pool": pool("p", 2, 2)}));
+    world.pass(SETTLE);
     assert_eq!(world.status("r")["pools"][0]["generation"], 2);
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use dra_api::ResourcePoolStatusRequest;
-use dra_controllers::plan::{Action, ExpireReason};
+use dra_controllers::{
+    plan::{Action, ExpireReason},
+    resourcepoolstatusrequest::SETTLE,
+};
 use serde_json::{Value, json};
 
 use crate::world::{World, devices, nothing};
@@ -31,10 +34,10 @@ fn answered(world: &mut World) {
 fn an_answered_request_goes_one_hour_after_its_answer() {
     let mut world = World::new();
     answered(&mut world);
-    assert_eq!(world.wait("r"), Some(HOUR + Duration::from_millis(1)));
+    assert_eq!(world.wait("r"), Some(HOUR + Duration::from_millis(1) - SETTLE));
     world.pass(59 * MINUTE);
     assert_eq!(expires(&world, "r"), None);
-    world.pass(MINUTE);
+    world.pass(MINUTE - SETTLE);
     assert_eq!(expires(&world, "r"), None, "strictly more than an hour");
     world.pass(Duration::from_millis(1));
     assert_eq!(expires(&world, "r"), Some(ExpireReason::Answered));
@@ -53,7 +56,7 @@ fn only_the_expired_request_of_two_is_deleted() {
 #[test]
 fn a_request_without_answer_goes_after_a_day() {
     let mut world = World::new();
-    world.ask("r", nothing());
+    world.ask_now("r", nothing());
     world.pass(24 * HOUR);
     assert_eq!(expires(&world, "r"), None);
     world.pass(HOUR);
@@ -116,6 +119,7 @@ fn a_request_that_is_made_again_under_its_name_is_a_new_one() {
     let mut again = world.request("r", nothing());
     again["metadata"]["uid"] = json!("another");
     world.put::<ResourcePoolStatusRequest>(&again);
+    world.pass(SETTLE);
     assert_eq!(world.status("r")["poolCount"], 1);
     assert_eq!(world.status("r")["conditions"][0]["lastTransitionTime"], "2026-01-01T02:00:00Z");
 }
