@@ -6,9 +6,6 @@
 //! changes either, the outcome is checked ([`run::run`]). The same seed gives the same history.
 
 mod check;
-mod cluster;
-mod kubelet;
 pub mod many;
 pub mod run;
-mod scheduler;
 mod user;

@@ -9,7 +9,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use dra_allocator::objects::Node;
 use dra_embedded::{Connection, Exchange, Faults, Rates, Server};
+use dra_inhabitants::{cluster::Cluster, kubelet::Kubelet, scheduler::Scheduler};
 use dra_runtime::{
     Chance, Clock,
     client::{ANSWER_WITHIN, consistent_initial_list},
@@ -24,7 +26,10 @@ use tokio::{
 };
 use tower::{Layer, Service, ServiceExt, util::MapRequestLayer};
 
-use crate::{check, cluster::Cluster, kubelet::Kubelet, scheduler::Scheduler, user::User};
+use crate::{
+    check,
+    user::{NAMESPACE, NODES, User},
+};
 
 /// Steps of a seed: things that users, scheduler, kubelets and garbage collector do.
 const STEPS: u32 = 160;
@@ -182,6 +187,7 @@ struct World {
     notes: Arc<Mutex<Notes>>,
     user: User,
     scheduler: Scheduler,
+    nodes: Vec<Node>,
     kubelet: Kubelet,
     calm: watch::Sender<bool>,
 }
@@ -190,13 +196,14 @@ impl World {
     fn new(seed: u64) -> Result<Self> {
         let mut random = fastrand::Rng::with_seed(seed);
         let server = Server::new(random.u64(..), Timestamp::from_second(BEGINNING)?);
-        let cluster = Cluster { server };
+        let cluster = Cluster::new(server, NAMESPACE);
         let faults = Arc::new(Faults::seeded(random.u64(..), rates(&mut random)));
         let story = Story { started: Instant::now(), lines: Vec::new() };
         let notes = Notes { story, outcome: Outcome { seed, ..Outcome::default() } };
         Ok(Self {
             user: User::new(cluster.clone(), random.u64(..)),
             scheduler: Scheduler::new(cluster.clone(), random.u64(..)),
+            nodes: NODES.map(node).to_vec(),
             kubelet: Kubelet::new(cluster.clone(), random.u64(..)),
             calm: watch::Sender::new(false),
             notes: Arc::new(Mutex::new(notes)),
@@ -261,9 +268,9 @@ impl World {
         let story = &mut notes.story;
         match self.random.u8(..100) {
             0..30 => self.user.act(story),
-            30..70 => self.scheduler.act(story),
-            70..88 => self.kubelet.act(true, story),
-            _ => collect_garbage(&self.cluster, story),
+            30..70 => self.scheduler.act(&self.nodes, &mut |line| story.tell(line)),
+            70..88 => self.kubelet.act(true, &mut |line| story.tell(line)),
+            _ => self.cluster.collect_garbage(&mut |line| story.tell(line)),
         }
     }
 
@@ -275,15 +282,15 @@ impl World {
             sleep(Duration::from_secs(5)).await;
             {
                 let mut notes = lock(&self.notes);
-                let story = &mut notes.story;
+                let tell = &mut |line: &str| notes.story.tell(line);
                 for _ in 0..20 {
-                    self.scheduler.act(story);
+                    self.scheduler.act(&self.nodes, tell);
                     if !self.scheduler.is_busy() {
                         break;
                     }
                 }
-                self.kubelet.act(false, story);
-                collect_garbage(&self.cluster, story);
+                self.kubelet.act(false, tell);
+                self.cluster.collect_garbage(tell);
             }
             let now = self.cluster.server.revision();
             if now != revision {
@@ -296,11 +303,11 @@ impl World {
     }
 }
 
-fn collect_garbage(cluster: &Cluster, story: &mut Story) {
-    let deleted = cluster.server.collect_garbage();
-    if deleted > 0 {
-        story.tell(&format!("garbage collector: {deleted} objects"));
-    }
+/// A node that is nothing but a name: what it has is in slices.
+fn node(name: &str) -> Node {
+    let mut node = Node::default();
+    name.clone_into(&mut node.metadata.name);
+    node
 }
 
 fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {

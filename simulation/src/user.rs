@@ -1,11 +1,12 @@
 //! What users do: objects come, change and go.
 
+use dra_inhabitants::cluster::{Cluster, is_deleting, name, owner, set, uid};
 use serde_json::{Value, json};
 
-use crate::{
-    cluster::{Cluster, is_deleting, name, owner, set, uid},
-    run::Story,
-};
+use crate::run::Story;
+
+/// The namespace that everything happens in.
+pub(crate) const NAMESPACE: &str = "sim";
 
 const DRIVER: &str = "gpu.example.com";
 /// Nodes of the cluster.
@@ -36,7 +37,7 @@ impl User {
     /// What is there before anything happens.
     pub(crate) fn prepare(&mut self, story: &mut Story) {
         let cluster = self.cluster.clone();
-        let _ = cluster.create("Namespace", &json!({"metadata": {"name": crate::cluster::NAMESPACE}}));
+        let _ = cluster.create("Namespace", &json!({"metadata": {"name": NAMESPACE}}));
         let _ = cluster.create(
             "DeviceClass",
             &json!({"metadata": {"name": DRIVER},
