@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use dra_allocator::objects::Node;
+use dra_controller_manager::Controllers;
 use dra_embedded::{Connection, Exchange, Faults, Rates, Server};
 use dra_inhabitants::{cluster::Cluster, kubelet::Kubelet, scheduler::Scheduler};
 use dra_runtime::{
@@ -349,7 +350,8 @@ impl Operator {
         let clock =
             Clock::starting_at(self.cluster.server.now().saturating_add(skew).unwrap_or(Timestamp::MAX));
         let chance = Arc::new(Chance::seeded(self.random.u64(..)));
-        let manager = dra_controller_manager::run_on(client, WORKERS, clock, chance, pending());
+        let controllers = Controllers::claims(WORKERS);
+        let manager = dra_controller_manager::run_on(client, &controllers, clock, chance, pending());
         let lifetime = Duration::from_millis(self.random.u64(1..300_000));
         let polls = self.random.u8(..30);
         let mut calm = self.calm.clone();
