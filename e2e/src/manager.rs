@@ -79,6 +79,18 @@ impl ManagerOptions {
 }
 
 impl ManagerOptions {
+    /// Device-taint eviction of the program given, with all gates of `plane`.
+    ///
+    /// # Errors
+    /// The manifests can't be applied.
+    pub async fn eviction_of(program: Program, plane: &ControlPlane) -> Result<Self> {
+        Ok(Self {
+            controllers: "device-taint-eviction".to_owned(),
+            feature_gates: plane.feature_gates().to_owned(),
+            ..Self::claim_controller_of(program, plane).await?
+        })
+    }
+
     /// The pool status controller of the program given, with all gates of `plane`.
     ///
     /// # Errors
