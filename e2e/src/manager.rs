@@ -238,6 +238,7 @@ fn start_process(plane: &ControlPlane, options: &ManagerOptions, port: u16) -> R
         command
             .arg(match options.controllers.as_str() {
                 "resource-pool-status-request" => "--controllers=resourcepoolstatusrequest-controller",
+                "device-taint-eviction" => "--controllers=device-taint-eviction-controller",
                 _ => "--controllers=resourceclaim-controller",
             })
             .args(["--kube-api-qps=10000", "--kube-api-burst=10000", "--bind-address=127.0.0.1"])

@@ -38,6 +38,17 @@ impl DeviceTaintEviction {
         let note = view.evictions.rule(&rule.meta.uid);
         let current = rule.condition.as_deref();
         let up_to_date = current.filter(|c| c.observed_generation == rule.generation);
+        // As long as Pods are pending, the text must wait; to count them for each one that goes would be for nothing.
+        let retell_at = note.written.map(|written| written.saturating_add(STATUS_DELAY));
+        if let Some(at) = retell_at.filter(|at| *at > pass.now)
+            && up_to_date.is_some_and(|c| c.status == ConditionStatus::True)
+            && rule.taint.effect == TaintEffect::NoExecute
+            && !self.is_held(rule)
+            && view.evictions.any_of_rule(&rule.meta.uid)
+        {
+            plan.wake_at = Some(at);
+            return plan;
+        }
         let verdict = match rule.taint.effect {
             TaintEffect::NoExecute if self.is_held(rule) => hold(rule),
             TaintEffect::NoExecute => eviction(view, rule, &note, up_to_date),
@@ -64,11 +75,9 @@ impl DeviceTaintEviction {
         let same_status = current.is_some_and(|c| c.status == verdict.status);
         let wait_until = match verdict.status {
             ConditionStatus::False if rule.taint.effect == TaintEffect::NoExecute => {
-                Some(note.since.max(note.active).saturating_add(STATUS_DELAY))
+                Some(note.changed().saturating_add(STATUS_DELAY))
             }
-            ConditionStatus::True if up_to_date.is_some() && same_status => {
-                note.written.map(|written| written.saturating_add(STATUS_DELAY))
-            }
+            ConditionStatus::True if up_to_date.is_some() && same_status => retell_at,
             _ => None,
         };
         if let Some(at) = wait_until.filter(|at| *at > pass.now) {
@@ -107,7 +116,7 @@ impl DeviceTaintEviction {
                 observed_generation: rule.generation,
                 last_transition: Some(since),
             },
-            changed: note.since.max(note.active),
+            changed: note.changed(),
         })));
         plan
     }
