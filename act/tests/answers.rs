@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 type Step = (&'static str, u16, Value);
 
-const WRITE: &str = "PATCH /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status";
+const WRITE: &str = "PUT /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status";
 const READ: &str = "GET /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r";
 const DELETE: &str = "DELETE /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r";
 
@@ -144,7 +144,7 @@ async fn an_answer_is_written_once_and_the_request_looked_at_again_before_its_en
     let bench = bench(vec![(WRITE, 200, answered("Complete"))]).await;
     assert!(matches!(bench.settle().await, Next::Wake(_)));
     let body = bench.bodies.lock().unwrap()[0].clone();
-    assert_eq!(body["metadata"], json!({"uid": "u", "resourceVersion": "2"}));
+    assert_eq!(body["metadata"], json!({"name": "r", "uid": "u", "resourceVersion": "2"}));
     assert_eq!(body["status"]["pools"][0]["totalDevices"], 1);
     assert_eq!(bench.processed(), (1.0, 0.0));
     assert!(matches!(bench.settle().await, Next::Wake(_)), "nothing more is asked");
