@@ -261,10 +261,13 @@ impl Metrics {
             Action::Evict { mode: EvictionMode::Delete, .. } => "delete_pod",
             Action::Evict { mode: EvictionMode::Evict, .. } => "evict_pod",
             Action::Report(_) => "report",
+            Action::CreateRule(_) => "create_rule",
+            Action::CorrectRule(_) => "correct_rule",
+            Action::DeleteRule { .. } => "delete_rule",
             Action::Answer(_) => "answer",
             Action::Expire { .. } => "expire",
             // No request is made.
-            Action::Notify(_) | Action::Schedule { .. } => return,
+            Action::Notify(_) | Action::Schedule { .. } | Action::Expand { .. } => return,
         };
         let outcome = failure.map_or("ok", Failure::label);
         self.actions.with_label_values(&[name, outcome]).inc();

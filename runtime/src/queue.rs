@@ -219,6 +219,28 @@ impl<K: Ord + Clone + Display> Queue<K> {
         self.add_locked(&mut state, key);
     }
 
+    /// Adds a key after this time, unless it waits already or comes back before: what happens meanwhile is worked on
+    /// together. A key in work waits until that work is done.
+    pub fn add_later(&self, key: K, after: Duration) {
+        let mut state = self.state();
+        // Its work may end in another delay, which would take the place of this one.
+        if state.working.contains_key(&key) {
+            self.add_locked(&mut state, key);
+            return;
+        }
+        let Some(at) = Instant::now().checked_add(after) else { return };
+        let delayed = state.delayed.get(&key).copied();
+        if state.closed || state.dirty.contains_key(&key) || delayed.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(known) = delayed {
+            state.by_time.remove(&(known, key.clone()));
+        }
+        state.delayed.insert(key.clone(), at);
+        state.by_time.insert((at, key));
+        self.timer.notify_one();
+    }
+
     fn add_locked(&self, state: &mut State<K>, key: K) {
         if state.closed || state.dirty.contains_key(&key) {
             return;

@@ -132,7 +132,12 @@ mod tests {
     const BUDGET: u64 = 1_000_000;
 
     /// A slice of `driver`; each device has the attribute `model` if it is not empty.
-    fn slice(driver: &str, name: &str, (generation, count): (i64, i64), devices: &[(&str, &str)]) -> ResourceSlice {
+    fn slice(
+        driver: &str,
+        name: &str,
+        (generation, count): (i64, i64),
+        devices: &[(&str, &str)],
+    ) -> ResourceSlice {
         let mut slice = ResourceSlice::default();
         slice.metadata.name = name.to_owned();
         slice.spec.driver = driver.to_owned();
@@ -171,8 +176,10 @@ mod tests {
 
     #[test]
     fn class_and_expression_must_both_be_true() {
-        let mut inventory =
-            inventory(&[slice("d", "a", (1, 1), &[("x", "A"), ("y", "B")]), slice("e", "b", (1, 1), &[("x", "A")])]);
+        let mut inventory = inventory(&[
+            slice("d", "a", (1, 1), &[("x", "A"), ("y", "B")]),
+            slice("e", "b", (1, 1), &[("x", "A")]),
+        ]);
         let mut class = DeviceClass::default();
         class.metadata.name = "c".to_owned();
         let cel = Some(CelDeviceSelector { expression: "device.driver == 'd'".to_owned() });
@@ -193,16 +200,32 @@ mod tests {
         assert_eq!(names(&found), ["d/p/x"]);
         assert_eq!(found.failed, 2);
         let failure = found.first_failure.unwrap();
-        assert!(failure.starts_with("rule: selector #0 on device d/p/y: CEL runtime error: no such key"), "{failure}");
+        assert!(
+            failure.starts_with("rule: selector #0 on device d/p/y: CEL runtime error: no such key"),
+            "{failure}"
+        );
     }
 
     #[test]
     fn what_does_not_compile_selects_nothing_and_says_why() {
         let inventory = inventory(&[slice("d", "a", (1, 1), &[("x", "A")])]);
-        let error = |expression: &str| inventory.matching(None, Some(expression), BUDGET).unwrap_err().to_string();
+        let error =
+            |expression: &str| inventory.matching(None, Some(expression), BUDGET).unwrap_err().to_string();
         assert!(error("device.nonsense").contains("CEL compile error"), "{}", error("device.nonsense"));
         assert!(error("1 + 1").contains("must evaluate to bool"), "{}", error("1 + 1"));
         assert!(error(&"x".repeat(20_000)).contains("longer than 10240 bytes"));
+    }
+
+    #[test]
+    fn the_expression_of_the_readme_selects_old_firmware() {
+        let mut old = slice("gpu.example.com", "a", (1, 1), &[("x", ""), ("y", ""), ("z", "")]);
+        for (device, version) in old.spec.devices.iter_mut().zip(["2.0.9", "2.1.0"]) {
+            let version = DeviceAttribute { version: Some(version.to_owned()), ..Default::default() };
+            device.attributes.insert("firmware".to_owned(), version);
+        }
+        let expression = r#"device.attributes["gpu.example.com"].?firmware.orValue(semver("0.0.0")).isLessThan(semver("2.1.0"))
+"#;
+        assert_eq!(selected(&inventory(&[old]), expression), ["gpu.example.com/p/x", "gpu.example.com/p/z"]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl DeviceTaintEviction {
             Change::TaintRule(delta) => self.rule_changed(view, delta, &mut keys),
             Change::Class(delta) => class_changed(view, &delta.key.name, &mut keys),
             Change::Eviction(change) => eviction_changed(change, &mut keys),
-            Change::Expansion(change) => expansion_changed(view, change, &mut keys),
+            Change::Expansion(change) => self.expansion_changed(view, change, &mut keys),
             Change::PodGroup(_) | Change::Template(_) | Change::PoolRequest(_) => {}
         }
         keys.into_iter().collect()
@@ -116,6 +116,21 @@ impl DeviceTaintEviction {
         }
     }
 
+    fn expansion_changed(&self, view: &View, change: &ExpansionChange, keys: &mut BTreeSet<Key>) {
+        let ExpansionChange { rule, uid, children: changed, before, all } = change;
+        keys.insert(Key::Rule(Arc::clone(rule)));
+        let key = |child: &Arc<str>| Key::Child { parent: Arc::clone(rule), child: Arc::clone(child) };
+        keys.extend(changed.iter().map(key));
+        if *all {
+            children(view, rule, uid, keys);
+        }
+        // None was created as long as there were too many.
+        if *before > self.most_expanded {
+            let selected = view.expansions.get(uid).and_then(|one| one.result.as_ref().ok());
+            keys.extend(selected.into_iter().flat_map(|selected| selected.children.keys()).map(key));
+        }
+    }
+
     /// Others may have been expanded from the rule, or are to be.
     fn parent_changed(&self, view: &View, delta: &Delta<DeviceTaintRule>, keys: &mut BTreeSet<Key>) {
         let new = view.taint_rules.get(&delta.key);
@@ -206,15 +221,6 @@ fn class_changed(view: &View, class: &Arc<str>, keys: &mut BTreeSet<Key>) {
         if rule.is_some_and(|rule| rule.select_class.as_ref() == Some(class)) {
             keys.insert(Key::Expand(Arc::clone(name)));
         }
-    }
-}
-
-fn expansion_changed(view: &View, change: &ExpansionChange, keys: &mut BTreeSet<Key>) {
-    let ExpansionChange { rule, uid, children: changed, all } = change;
-    keys.insert(Key::Rule(Arc::clone(rule)));
-    keys.extend(changed.iter().map(|child| Key::Child { parent: Arc::clone(rule), child: Arc::clone(child) }));
-    if *all {
-        children(view, rule, uid, keys);
     }
 }
 

@@ -109,26 +109,27 @@ impl DeviceTaintEviction {
         reasons: &mut Vec<Reason>,
     ) {
         let id = device_id(device);
-        let mut consider = |taint: TaintOn<'_>, source: TaintSource, parent: Option<RuleParent>, paused: bool| {
-            let tolerated = match self.tolerated(&device.tolerations, taint) {
-                Tolerated::Always => return,
-                Tolerated::For(seconds) => Some(seconds),
-                Tolerated::No => None,
+        let mut consider =
+            |taint: TaintOn<'_>, source: TaintSource, parent: Option<RuleParent>, paused: bool| {
+                let tolerated = match self.tolerated(&device.tolerations, taint) {
+                    Tolerated::Always => return,
+                    Tolerated::For(seconds) => Some(seconds),
+                    Tolerated::No => None,
+                };
+                // The API server fills the time in; should it be missing all the same, the taint is new today.
+                let added = taint.added.unwrap_or_else(|| first_seen(recorded, &source).unwrap_or(now));
+                reasons.push(Reason {
+                    source,
+                    parent,
+                    device: id.clone(),
+                    claim: Arc::clone(&claim.meta.key.name),
+                    taint: format!("{}={}:NoExecute", taint.key, taint.value).into(),
+                    added,
+                    tolerated,
+                    at: tolerated.map_or(added, |seconds| later(added, seconds)),
+                    paused,
+                });
             };
-            // The API server fills the time in; should it be missing all the same, the taint is new today.
-            let added = taint.added.unwrap_or_else(|| first_seen(recorded, &source).unwrap_or(now));
-            reasons.push(Reason {
-                source,
-                parent,
-                device: id.clone(),
-                claim: Arc::clone(&claim.meta.key.name),
-                taint: format!("{}={}:NoExecute", taint.key, taint.value).into(),
-                added,
-                tolerated,
-                at: tolerated.map_or(added, |seconds| later(added, seconds)),
-                paused,
-            });
-        };
         for name in inventory.rules_selecting(&id) {
             let Some(rule) = view.taint_rules.get(&DeviceTaintRule::key(&name)) else { continue };
             if rule.taint.effect != TaintEffect::NoExecute || self.is_held(rule) || is_orphan(view, rule) {

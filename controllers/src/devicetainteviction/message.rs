@@ -78,7 +78,8 @@ pub const NOT_EXPANDED: &str = "The annotations dra-controller-manager.dev/selec
 
 /// How many devices a rule is expanded for.
 pub fn expanded(selected: &Selected) -> String {
-    let text = format!("Selects {}; there is one DeviceTaintRule for each.", devices(selected.children.len()));
+    let text =
+        format!("Selects {}; there is one DeviceTaintRule for each.", devices(selected.children.len()));
     with_failures(text, selected)
 }
 
@@ -97,7 +98,9 @@ pub fn too_many(selected: usize, most: usize) -> String {
 
 /// Why one rule is missing.
 pub fn name_taken(name: &str) -> String {
-    format!("DeviceTaintRule \"{name}\" is not one that this rule is expanded into: it is left alone, and its name is needed.")
+    format!(
+        "DeviceTaintRule \"{name}\" is not one that this rule is expanded into: it is left alone, and its name is needed."
+    )
 }
 
 /// How many of the rules exist that a rule is expanded into.

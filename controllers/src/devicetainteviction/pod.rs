@@ -67,8 +67,7 @@ impl DeviceTaintEviction {
         }
         let reasons = eviction.reasons.iter().filter(|reason| !reason.paused);
         // A rule with several children among them counts the Pod once.
-        let rules: BTreeSet<Uid> =
-            reasons.flat_map(Reason::rules).map(|(uid, _)| Arc::clone(uid)).collect();
+        let rules: BTreeSet<Uid> = reasons.flat_map(Reason::rules).map(|(uid, _)| Arc::clone(uid)).collect();
         plan.actions.push(Action::Evict {
             pod: Precondition {
                 key: pod.meta.key.clone(),

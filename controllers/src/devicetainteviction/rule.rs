@@ -205,7 +205,8 @@ impl DeviceTaintEviction {
             published = inventory.published(filter);
             claims = inventory.claims_holding(filter);
         }
-        let devices: Option<HashSet<&DeviceId>> = selected.map(|selected| selected.children.values().collect());
+        let devices: Option<HashSet<&DeviceId>> =
+            selected.map(|selected| selected.children.values().collect());
         let selects = |device: &AllocatedDevice| match &devices {
             Some(devices) => devices.contains(&device_id(device)),
             None => rule

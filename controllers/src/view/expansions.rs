@@ -56,9 +56,7 @@ pub struct Expansion {
 impl Expansion {
     /// True while the rule asks for what was evaluated.
     pub fn is_of(&self, rule: &DeviceTaintRule) -> bool {
-        rule.selects_by_annotation()
-            && self.class == rule.select_class
-            && self.expression == rule.select_cel
+        rule.selects_by_annotation() && self.class == rule.select_class && self.expression == rule.select_cel
     }
 
     fn children(&self) -> Option<&BTreeMap<Arc<str>, DeviceId>> {
@@ -75,6 +73,8 @@ pub struct ExpansionChange {
     pub uid: Uid,
     /// Names of rules that are to exist since, or not any more.
     pub children: BTreeSet<Arc<str>>,
+    /// How many there were to be before.
+    pub before: usize,
     /// Nothing was known before: those that exist are to be looked at, too.
     pub all: bool,
 }
@@ -100,24 +100,31 @@ impl Expansions {
     }
 
     /// Remembers what the rule is expanded into, or that it is not.
-    pub(super) fn set(&mut self, rule: &Arc<str>, uid: &Uid, expansion: Option<Expansion>) -> ExpansionChange {
+    pub(super) fn set(
+        &mut self,
+        rule: &Arc<str>,
+        uid: &Uid,
+        expansion: Option<Expansion>,
+    ) -> ExpansionChange {
         let old = self.rules.remove(uid);
-        let before = old.as_ref().and_then(Expansion::children);
+        let known = old.as_ref().and_then(Expansion::children);
         let after = expansion.as_ref().and_then(Expansion::children);
         let mut children = BTreeSet::new();
         // While it is not known what the rule selects, nothing changes.
         if let Some(after) = after {
-            let before = before.into_iter().flatten();
-            children.extend(before.filter(|(name, _)| !after.contains_key(*name)).map(|(name, _)| Arc::clone(name)));
-            let old = old.as_ref().and_then(Expansion::children);
-            let is_new = |name: &Arc<str>| old.is_none_or(|old| !old.contains_key(name));
+            let before = known.into_iter().flatten();
+            children.extend(
+                before.filter(|(name, _)| !after.contains_key(*name)).map(|(name, _)| Arc::clone(name)),
+            );
+            let is_new = |name: &Arc<str>| known.is_none_or(|known| !known.contains_key(name));
             children.extend(after.keys().filter(|name| is_new(name)).cloned());
         }
-        let all = expansion.is_none() || (after.is_some() && old.as_ref().and_then(Expansion::children).is_none());
+        let all = expansion.is_none() || (after.is_some() && known.is_none());
+        let before = known.map_or(0, BTreeMap::len);
         if let Some(expansion) = expansion {
             self.rules.insert(Arc::clone(uid), expansion);
         }
-        ExpansionChange { rule: Arc::clone(rule), uid: Arc::clone(uid), children, all }
+        ExpansionChange { rule: Arc::clone(rule), uid: Arc::clone(uid), children, before, all }
     }
 
     /// The rule is gone.
