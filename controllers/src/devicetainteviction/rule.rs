@@ -52,25 +52,18 @@ impl DeviceTaintEviction {
         let note = view.evictions.rule(&rule.meta.uid);
         let current = rule.condition.as_deref();
         let up_to_date = current.filter(|c| c.observed_generation == rule.generation);
-        // What would happen is told once; after a restart once more where annotations might have changed since.
-        let is_told = up_to_date.is_some_and(|c| &*c.reason == "NoEffect");
-        let verdict = if rule.selects_by_annotation() {
-            if is_told && rule.taint.effect == TaintEffect::None && note.written.is_some() {
-                return plan;
-            }
-            let expansion = view.expansions.get(&rule.meta.uid).filter(|one| one.is_of(rule));
-            // It is told once it is known which devices are selected.
-            let Some(expansion) = expansion else { return plan };
-            self.expanded(view, rule, expansion, &note, up_to_date)
-        } else {
-            match rule.taint.effect {
-                TaintEffect::NoExecute if self.is_held(rule) => hold(rule),
-                TaintEffect::NoExecute => eviction(view, rule, &note, up_to_date),
-                TaintEffect::None if is_told => return plan,
-                TaintEffect::None => self.dry_run(view, rule, &note, None),
-                TaintEffect::NoSchedule | TaintEffect::Other(_) => other_effect(&note),
-            }
-        };
+        // As long as Pods are pending, the text must wait; to count them for each one that goes would be for nothing.
+        let retell_at = note.written.map(|written| written.saturating_add(STATUS_DELAY));
+        if let Some(at) = retell_at.filter(|at| *at > pass.now)
+            && up_to_date.is_some_and(|c| c.status == ConditionStatus::True)
+            && rule.taint.effect == TaintEffect::NoExecute
+            && !self.is_held(rule)
+            && view.evictions.any_of_rule(&rule.meta.uid)
+        {
+            plan.wake_at = Some(at);
+            return plan;
+        }
+        let Some(verdict) = self.verdict(view, rule, &note, up_to_date) else { return plan };
         let is_said = up_to_date.is_some_and(|c| {
             c.status == verdict.status && *c.reason == *verdict.reason && *c.message == *verdict.message
         });
@@ -79,10 +72,8 @@ impl DeviceTaintEviction {
         }
         let same_status = current.is_some_and(|c| c.status == verdict.status);
         let wait_until = match verdict.status {
-            _ if verdict.waits => Some(note.since.max(note.active).saturating_add(STATUS_DELAY)),
-            ConditionStatus::True if up_to_date.is_some() && same_status => {
-                note.written.map(|written| written.saturating_add(STATUS_DELAY))
-            }
+            _ if verdict.waits => Some(note.changed().saturating_add(STATUS_DELAY)),
+            ConditionStatus::True if up_to_date.is_some() && same_status => retell_at,
             _ => None,
         };
         if let Some(at) = wait_until.filter(|at| *at > pass.now) {
@@ -121,9 +112,38 @@ impl DeviceTaintEviction {
                 observed_generation: rule.generation,
                 last_transition: Some(since),
             },
-            changed: note.since.max(note.active),
+            changed: note.changed(),
         })));
         plan
+    }
+
+    /// What is to be said of a rule; `told` is what its condition says of this generation. None if there is nothing to
+    /// say (yet).
+    fn verdict(
+        &self,
+        view: &View,
+        rule: &DeviceTaintRule,
+        note: &RuleNote,
+        told: Option<&Condition>,
+    ) -> Option<Verdict> {
+        // What would happen is told once.
+        let is_told =
+            told.is_some_and(|c| &*c.reason == "NoEffect") && rule.taint.effect == TaintEffect::None;
+        if rule.selects_by_annotation() {
+            // After a restart once more: annotations might have changed since, and are not part of the generation.
+            if is_told && note.written.is_some() {
+                return None;
+            }
+            // It is told once it is known which devices are selected.
+            let expansion = view.expansions.get(&rule.meta.uid).filter(|one| one.is_of(rule))?;
+            return Some(self.expanded(view, rule, expansion, note, told));
+        }
+        match rule.taint.effect {
+            TaintEffect::NoExecute if self.is_held(rule) => Some(hold(rule)),
+            TaintEffect::NoExecute => Some(eviction(view, rule, note, told)),
+            TaintEffect::None => (!is_told).then(|| self.dry_run(view, rule, note, None)),
+            TaintEffect::NoSchedule | TaintEffect::Other(_) => Some(other_effect(note)),
+        }
     }
 
     /// What is to be said of a rule that selects by annotation: the sum of what its children do.
@@ -136,7 +156,7 @@ impl DeviceTaintEviction {
         told: Option<&Condition>,
     ) -> Verdict {
         let evicts = rule.taint.effect == TaintEffect::NoExecute;
-        let is_pending = evicts && view.evictions.of_rule(&rule.meta.uid).next().is_some();
+        let is_pending = evicts && view.evictions.any_of_rule(&rule.meta.uid);
         let selected = match &expansion.result {
             Ok(selected) => selected,
             Err(refusal) => {

@@ -118,14 +118,19 @@ struct Entry {
 }
 
 /// What is remembered about a rule.
+///
+/// `active` begins anew with each Pod, so that taints which come and go each second do not make a condition do the same;
+/// `evicting` does not, as in-tree, so that nobody waits ten seconds longer for the end of a long eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleNote {
     /// Generation of the rule's spec that this is about.
     pub generation: i64,
     /// When that generation was first seen.
     pub since: Elapsed,
-    /// When last a Pod was added to those to be evicted, or taken off them.
+    /// When last a Pod was added to those to be evicted, or was taken off them without being evicted by us.
     pub active: Elapsed,
+    /// When first a Pod was evicted since the condition was last written.
+    pub evicting: Option<Elapsed>,
     /// When the condition was last written by us.
     pub written: Option<Elapsed>,
     /// Pods evicted.
@@ -156,6 +161,13 @@ pub struct Evictions {
     cancelled: u64,
 }
 
+impl RuleNote {
+    /// What its condition is to say was like this since then, or has begun to change then.
+    pub fn changed(&self) -> Elapsed {
+        self.since.max(self.active).max(self.evicting.unwrap_or_default())
+    }
+}
+
 impl Evictions {
     /// Whether and why the Pod is to be evicted.
     pub fn get(&self, pod: &ObjectKey) -> Option<&Eviction> {
@@ -176,6 +188,11 @@ impl Evictions {
     pub fn blocked(&self, rule: &Uid) -> usize {
         let blocked = |pod: &&ObjectKey| self.pods.get(*pod).is_some_and(|entry| entry.blocked);
         self.by_rule.get(rule).filter(blocked).count()
+    }
+
+    /// True when a Pod is to be evicted because of the rule.
+    pub fn any_of_rule(&self, rule: &Uid) -> bool {
+        self.by_rule.get(rule).next().is_some()
     }
 
     /// What is remembered about the rule.
@@ -247,12 +264,18 @@ impl Evictions {
     }
 
     fn dropped(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
-        let mut change = EvictionChange::default();
-        for (uid, name) in eviction.rules() {
-            self.by_rule.edit(Edit::Remove, Arc::clone(uid), pod);
+        for (uid, _) in eviction.rules() {
             if let Some(note) = self.rules.get_mut(uid) {
                 note.active = now;
             }
+        }
+        self.taken_off(pod, eviction)
+    }
+
+    fn taken_off(&mut self, pod: &ObjectKey, eviction: &Eviction) -> EvictionChange {
+        let mut change = EvictionChange::default();
+        for (uid, name) in eviction.rules() {
+            self.by_rule.edit(Edit::Remove, Arc::clone(uid), pod);
             change.rules.insert(Arc::clone(name));
         }
         change
@@ -262,7 +285,7 @@ impl Evictions {
     pub(super) fn evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> EvictionChange {
         self.count(rules, now);
         match self.pods.remove(pod) {
-            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            Some(entry) => self.taken_off(pod, &entry.eviction),
             None => EvictionChange::default(),
         }
     }
@@ -272,7 +295,7 @@ impl Evictions {
             // A rule that is gone since needs no count.
             if let Some(note) = self.rules.get_mut(uid) {
                 note.evicted = note.evicted.saturating_add(1);
-                note.active = now;
+                note.evicting.get_or_insert(now);
             }
         }
     }
@@ -296,6 +319,7 @@ impl Evictions {
     pub(super) fn written(&mut self, rule: &Uid, now: Elapsed) {
         if let Some(note) = self.rules.get_mut(rule) {
             note.written = Some(now);
+            note.evicting = None;
         }
     }
 
@@ -346,7 +370,8 @@ impl Evictions {
                     && (&old.select_class, &old.select_cel) != (&new.select_class, &new.select_cel)
             });
             if note.generation != new.generation || selects_anew {
-                *note = RuleNote { evicted: note.evicted, active: note.active, ..fresh };
+                *note =
+                    RuleNote { evicted: note.evicted, active: note.active, evicting: note.evicting, ..fresh };
             }
         }
     }
