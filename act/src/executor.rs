@@ -463,7 +463,7 @@ impl Executor {
         let text = self.send(request::report(report)).await?;
         let now = self.shared.clock().elapsed();
         if let Some(metrics) = &self.evictions {
-            metrics.reported(now.saturating_sub(report.changed));
+            metrics.reported(&report.effect, now.saturating_sub(report.changed));
         }
         if report.condition.status != dra_api::taint::ConditionStatus::False {
             tracing::info!(rule = %report.rule.key, reason = %report.condition.reason,

@@ -433,6 +433,7 @@ mod tests {
                 uid: "ru".into(),
             },
             version: dra_api::taint::RuleVersion::V1beta2,
+            effect: TaintEffect::NoExecute,
             condition: dra_api::taint::Condition {
                 status: dra_api::taint::ConditionStatus::False,
                 reason: "NotStarted".into(),

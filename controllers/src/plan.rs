@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use dra_api::{
-    Consumer, ObjectKey, ResourceVersion, Uid,
+    Consumer, ObjectKey, ResourceVersion, TaintEffect, Uid,
     taint::{Condition, DeviceTaintSelector, RuleVersion, Taint},
 };
 use jiff::Timestamp;
@@ -239,6 +239,8 @@ pub struct RuleReport {
     pub rule: Subject,
     /// The version it is written through.
     pub version: RuleVersion,
+    /// The effect of its taint.
+    pub effect: TaintEffect,
     /// The condition `EvictionInProgress`.
     pub condition: Condition,
     /// When what it tells happened.

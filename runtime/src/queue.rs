@@ -485,6 +485,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_is_added_for_later_is_worked_on_together_and_an_earlier_need_comes_first() {
+        let queue = queue();
+        let began = Instant::now();
+        for key in ["b", "a", "a", "a"] {
+            queue.add_later(key.into(), Duration::from_secs(1));
+        }
+        queue.add_later("a".into(), Duration::from_hours(1));
+        queue.add_later("b".into(), Duration::from_millis(500));
+        assert_eq!(run(&queue, 1, |_, _| Next::Settled).await, ["b", "a"]);
+        assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < Duration::from_secs(2));
+        assert_eq!(queue.metrics.adds.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_added_for_later_while_a_key_is_in_work_is_not_lost() {
+        let queue = queue();
+        queue.add("a".into());
+        let key = queue.take().await.unwrap();
+        queue.add_later("a".into(), Duration::from_secs(1));
+        queue.finish(key, Next::Settled);
+        assert_eq!(run(&queue, 1, |_, _| Next::Settled).await, ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn keys_of_a_lower_rank_come_first_and_others_in_the_order_of_their_arrival() {
         let metrics = QueueMetrics::new(&Registry::new(), "test").unwrap();
         let length = |key: &String| i64::try_from(key.len()).unwrap();

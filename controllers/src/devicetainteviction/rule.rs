@@ -105,6 +105,7 @@ impl DeviceTaintEviction {
         plan.actions.push(Action::Report(Box::new(RuleReport {
             rule: subject,
             version: rule.version,
+            effect: rule.taint.effect.clone(),
             condition: Condition {
                 status: verdict.status,
                 reason: verdict.reason.into(),
