@@ -11,7 +11,7 @@ use dra_api::{
 };
 use dra_controllers::{
     resourceclaim::{Key, ResourceClaims},
-    view::{ResourceSlice, Tracked},
+    view::{DeviceClass, ResourceSlice, Tracked},
 };
 use dra_runtime::{
     Chance, Clock, events,
@@ -302,6 +302,10 @@ impl Start<'_> {
                 || settings.pools.is_some_and(|pools| pools.rules);
             if rules {
                 kinds.push(self.follow_rules(tasks));
+            }
+            if settings.eviction.as_ref().is_some_and(|eviction| eviction.rules) {
+                // For rules that select by class. Not required: without it, these say that the class is missing.
+                kinds.push(self.follow::<DeviceClass>(tasks, false, || {}));
             }
         }
         if settings.pools.is_some() {

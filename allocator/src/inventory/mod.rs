@@ -4,6 +4,7 @@
 //! and neither side sees what happens to the other afterwards.
 
 pub(crate) mod details;
+pub(crate) mod matching;
 pub(crate) mod pool;
 pub(crate) mod slice;
 pub(crate) mod tainting;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use dra_allocator::DeviceId;
-use dra_api::{DeviceTaintRule, ObjectKey, Phase, Pod, Uid};
+use dra_api::{DeviceTaintRule, ObjectKey, Phase, Pod, Uid, taint::RuleParent};
 use jiff::Timestamp;
 
 use super::index::{Edit, Index};
@@ -43,6 +43,8 @@ pub enum TaintSource {
 pub struct Reason {
     /// Where the taint comes from.
     pub source: TaintSource,
+    /// The rule that the source was expanded from, which counts what its children do.
+    pub parent: Option<RuleParent>,
     /// The device that is tainted; the first one when a rule taints several.
     pub device: DeviceId,
     /// Name of the claim that holds it.
@@ -57,6 +59,17 @@ pub struct Reason {
     pub at: Timestamp,
     /// The rule's evictions are paused.
     pub paused: bool,
+}
+
+impl Reason {
+    /// The rule, and the one that it was expanded from, by uid and name.
+    pub fn rules(&self) -> impl Iterator<Item = (&Uid, &Arc<str>)> {
+        let own = match &self.source {
+            TaintSource::Rule { name, uid } => Some((uid, name)),
+            TaintSource::Slice { .. } => None,
+        };
+        own.into_iter().chain(self.parent.iter().map(|parent| (&parent.uid, &parent.name)))
+    }
 }
 
 /// That a Pod is to be evicted.
@@ -75,12 +88,10 @@ pub struct Eviction {
 }
 
 impl Eviction {
-    /// The rules among the reasons, by uid and name.
+    /// The rules among the reasons, and those that they were expanded from, by uid and name. The latter may come more
+    /// than once.
     pub fn rules(&self) -> impl Iterator<Item = (&Uid, &Arc<str>)> {
-        self.reasons.iter().filter_map(|reason| match &reason.source {
-            TaintSource::Rule { name, uid } => Some((uid, name)),
-            TaintSource::Slice { .. } => None,
-        })
+        self.reasons.iter().flat_map(Reason::rules)
     }
 }
 
@@ -351,16 +362,33 @@ impl Evictions {
     }
 
     /// A rule has come, changed or gone.
-    pub(super) fn rule_changed(&mut self, old: Option<&Uid>, new: Option<&DeviceTaintRule>, now: Elapsed) {
+    pub(super) fn rule_changed(
+        &mut self,
+        old: Option<&DeviceTaintRule>,
+        new: Option<&DeviceTaintRule>,
+        now: Elapsed,
+    ) {
         if let Some(old) = old
-            && new.is_none_or(|new| new.meta.uid != *old)
+            && new.is_none_or(|new| new.meta.uid != old.meta.uid)
         {
-            self.rules.remove(old);
+            self.rules.remove(&old.meta.uid);
+        }
+        // A new child of a rule is news for that rule.
+        for parent in [old, new].into_iter().flatten().filter_map(|rule| rule.parent.as_ref()) {
+            let is_news = old.is_none_or(|old| new.is_none_or(|new| old.generation != new.generation));
+            if let Some(note) = self.rules.get_mut(&parent.uid).filter(|_| is_news) {
+                note.active = now;
+            }
         }
         if let Some(new) = new {
             let fresh = RuleNote { generation: new.generation, since: now, ..RuleNote::default() };
             let note = self.rules.entry(Arc::clone(&new.meta.uid)).or_insert(fresh);
-            if note.generation != new.generation {
+            // Annotations are not part of the generation.
+            let selects_anew = old.is_some_and(|old| {
+                old.meta.uid == new.meta.uid
+                    && (&old.select_class, &old.select_cel) != (&new.select_class, &new.select_cel)
+            });
+            if note.generation != new.generation || selects_anew {
                 *note = RuleNote { evicted: note.evicted, active: note.active, going: note.going, ..fresh };
             }
         }

@@ -6,6 +6,7 @@
 
 mod devices;
 mod evictions;
+mod expansions;
 mod index;
 mod pool_requests;
 mod store;
@@ -19,10 +20,11 @@ use dra_api::{
     Pod, PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
 };
 
-pub use devices::{ResourceSlice, device_id};
+pub use devices::{DeviceClass, ResourceSlice, device_id};
 pub use evictions::{
     Eviction, EvictionChange, EvictionCounts, Evictions, OVERDUE_AFTER, Reason, RuleNote, TaintSource,
 };
+pub use expansions::{Expansion, ExpansionChange, Expansions, Refusal, Selected};
 pub use index::{Edit, Index};
 pub use pool_requests::{PoolRequests, RequestNote};
 use store::Outcome;
@@ -56,12 +58,16 @@ pub enum Change {
     Template(Delta<ClaimTemplate>),
     /// A slice came, changed or went.
     Slice(Delta<ResourceSlice>),
+    /// A class came, changed or went.
+    Class(Delta<DeviceClass>),
     /// A taint rule came, changed or went.
     TaintRule(Delta<DeviceTaintRule>),
     /// A request about pools came, changed or went.
     PoolRequest(Delta<ResourcePoolStatusRequest>),
     /// What is remembered about evictions has changed.
     Eviction(EvictionChange),
+    /// It has changed what a taint rule is expanded into.
+    Expansion(ExpansionChange),
 }
 
 /// Labels of the in-tree gauge: allocated, admin access, source.
@@ -85,6 +91,10 @@ pub struct Indexes {
     pub claims_by_owner: Index<ObjectKey>,
     /// Claims by namespace and the uids in `status.reservedFor`.
     pub claims_by_consumer: Index<ObjectKey>,
+    /// Taint rules by the uid of the rule that they were expanded from.
+    pub rules_by_parent: Index<Uid>,
+    /// Names of the taint rules that select by annotation.
+    pub selecting_rules: BTreeSet<Arc<str>>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
     /// Requests about pools that are not answered, by driver and name.
     unanswered: BTreeSet<(Arc<str>, Arc<str>)>,
@@ -135,6 +145,8 @@ pub struct View {
     pub templates: Store<ClaimTemplate>,
     /// Slices; their devices are in the inventory.
     pub slices: Store<ResourceSlice>,
+    /// Classes; their selectors are in the inventory.
+    pub classes: Store<DeviceClass>,
     /// Taint rules; empty while their API is not served.
     pub taint_rules: Store<DeviceTaintRule>,
     /// Requests about pools; empty while their API is not served.
@@ -145,6 +157,8 @@ pub struct View {
     pub unanswered: PoolRequests,
     /// Pods that are to be evicted.
     pub evictions: Evictions,
+    /// What taint rules that select by annotation are expanded into.
+    pub expansions: Expansions,
     /// True when the API server serves PodGroups.
     pub pod_groups_served: bool,
     /// Claims whose allocation we cleared, and the state in which that left them.
@@ -245,6 +259,7 @@ impl View {
         self.claims.forget_old(now);
         self.templates.forget_old(now);
         self.slices.forget_old(now);
+        self.classes.forget_old(now);
         self.taint_rules.forget_old(now);
         self.pool_requests.forget_old(now);
         self.doubtful.retain(|_, owners| {
@@ -332,6 +347,17 @@ impl View {
         self.evictions.written(rule, now);
     }
 
+    /// Remembers what the rule is expanded into, or that it is not. Nothing if the rule has gone meanwhile.
+    pub fn note_expanded(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        expansion: Option<Expansion>,
+    ) -> Option<Change> {
+        self.taint_rules.get(key).filter(|rule| rule.meta.uid == *uid)?;
+        Some(Change::Expansion(self.expansions.set(&key.name, uid, expansion)))
+    }
+
     /// Call with each change, before planners are told of it: what follows from it for evictions is a change of its
     /// own.
     pub fn follow_evictions(&mut self, change: &Change, now: Elapsed) -> Option<Change> {
@@ -341,8 +367,8 @@ impl View {
                 self.evictions.pod_changed(&delta.key, pod, now).map(Change::Eviction)
             }
             Change::TaintRule(delta) => {
-                let old = delta.old.as_ref().map(|old| &old.meta.uid);
-                self.evictions.rule_changed(old, self.taint_rules.get(&delta.key), now);
+                let new = self.taint_rules.get(&delta.key);
+                self.evictions.rule_changed(delta.old.as_deref(), new, now);
                 None
             }
             _ => None,
@@ -364,8 +390,13 @@ impl View {
         None
     }
 
-    /// Call with each change: drops notes about claims that are gone.
+    /// Call with each change: drops notes about claims and rules that are gone.
     pub fn follow(&mut self, change: &Change) {
+        if let Change::TaintRule(Delta { key, old: Some(old) }) = change
+            && self.taint_rules.get(key).is_none_or(|new| new.meta.uid != old.meta.uid)
+        {
+            self.expansions.forget(&old.meta.uid);
+        }
         if let Change::Claim(Delta { key, old: Some(old) }) = change
             && self.claims.get(key).is_none_or(|new| new.meta.uid != old.meta.uid || !new.finalizer)
         {
@@ -551,6 +582,33 @@ impl Tracked for ResourceSlice {
     }
 }
 
+impl Tracked for DeviceClass {
+    fn store(view: &View) -> &Store<Self> {
+        &view.classes
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.classes, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if let (Some(inventory), Edit::Remove) = (&mut indexes.devices, edit) {
+            inventory.remove_class(&self.meta.key.name);
+        }
+    }
+
+    fn reduce(&mut self, indexes: &mut Indexes) {
+        let content = self.take_content();
+        if let (Some(inventory), Some(content)) = (&mut indexes.devices, content) {
+            inventory.apply_class(&content);
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Class(delta)
+    }
+}
+
 impl Tracked for DeviceTaintRule {
     fn store(view: &View) -> &Store<Self> {
         &view.taint_rules
@@ -561,6 +619,15 @@ impl Tracked for DeviceTaintRule {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if let Some(parent) = &self.parent {
+            indexes.rules_by_parent.edit(edit, Arc::clone(&parent.uid), &self.meta.key);
+        }
+        if self.selects_by_annotation() {
+            match edit {
+                Edit::Add => indexes.selecting_rules.insert(Arc::clone(&self.meta.key.name)),
+                Edit::Remove => indexes.selecting_rules.remove(&self.meta.key.name),
+            };
+        }
         let Some(inventory) = &mut indexes.devices else { return };
         match edit {
             Edit::Add => inventory.apply_taint_rule(&devices::taint_rule(self)),
