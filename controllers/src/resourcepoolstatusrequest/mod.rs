@@ -133,10 +133,20 @@ fn answer(view: &View, request: &ResourcePoolStatusRequest, pass: &Pass) -> Plan
         if found == 0 {
             plan.why.push(Why::NoPool { driver: Arc::clone(&request.driver) });
         } else if !missing.is_empty() {
-            plan.why.push(Why::SlicesMissing { pools: missing.join(", ") });
+            plan.why.push(Why::SlicesMissing { pools: named(&missing) });
         }
         return plan;
     }
     plan.actions.push(answer::complete(request, found, listed, pass));
     plan
+}
+
+/// The first names, and how many more there are.
+fn named(names: &[&str]) -> String {
+    const MOST: usize = 10;
+    let first = names.get(..MOST).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
