@@ -179,7 +179,8 @@ fn view_of(
     ));
     if needs_devices {
         shared.update(|view, _| {
-            view.keep_devices(Features::default());
+            // Slices can name compatibility groups only where their gate is on, whatever its default.
+            view.keep_devices(Features { compatibility_groups: true, ..Features::default() });
             None
         });
     }
