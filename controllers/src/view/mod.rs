@@ -13,7 +13,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dra_allocator::{Features, Inventory};
+use dra_allocator::{Features, Inventory, PoolId};
 use dra_api::{
     Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Meta, Object, ObjectKey,
     Pod, PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
@@ -358,9 +358,13 @@ impl View {
 
     /// Call with each change, before planners are told of it.
     pub fn follow_pool_requests(&mut self, change: &Change, now: Elapsed) {
-        if let Change::PoolRequest(delta) = change {
-            let old = delta.old.as_ref().map(|old| &old.meta.uid);
-            self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+        match change {
+            Change::PoolRequest(delta) => {
+                let old = delta.old.as_ref().map(|old| &old.meta.uid);
+                self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+            }
+            Change::Slice(_) | Change::Claim(_) | Change::TaintRule(_) => self.unanswered.stir(now),
+            _ => {}
         }
     }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use dra_allocator::Features;
-use dra_controllers::{resourcepoolstatusrequest::SETTLE, view::View};
+use dra_controllers::{
+    resourcepoolstatusrequest::{SETTLE, SETTLE_QUIET},
+    view::View,
+};
 use serde_json::json;
 
 use crate::world::{World, counts, devices, nothing, pool};
@@ -120,6 +123,22 @@ fn a_request_is_not_answered_before_the_watches_can_have_shown_what_was_there_be
     world.slice("t", json!({"devices": devices(3), "pool": pool("other", 1, 1)}));
     world.pass(SETTLE);
     assert_eq!(world.status("r")["poolCount"], 2);
+}
+
+#[test]
+fn a_request_in_a_quiet_cluster_is_answered_almost_at_once() {
+    let mut world = World::new();
+    world.slice("s", json!({"devices": devices(3)}));
+    world.pass(2 * SETTLE);
+    world.ask_now("r", nothing());
+    assert_eq!(world.wait("r"), Some(SETTLE_QUIET));
+    world.pass(SETTLE_QUIET);
+    assert_eq!(world.status("r")["poolCount"], 1);
+    // Something moves while the next one waits.
+    world.pass(SETTLE);
+    world.ask_now("s", nothing());
+    world.claim("c", &[("pool-1", "device-0", nothing())]);
+    assert_eq!(world.wait("s"), Some(SETTLE));
 }
 
 #[test]

@@ -83,7 +83,8 @@ fn names_that_drivers_choose_never_make_more_series_than_allowed() {
             "capacity": {format!("memory-{number}"): {"value": "8Gi"}}}]);
         let name = format!("p{number}");
         let driver = format!("d{}.dev", number % 4);
-        world.slice(&name, json!({"devices": card, "pool": pool(&name, 1, 1), "driver": driver}));
+        let spec = json!({"devices": card, "pool": pool(&name, 1, 1), "driver": driver, "nodeName": name});
+        world.slice(&name, spec);
     }
     let names = |most: usize| {
         let (level, rows) = rows(&world, most);
