@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dra_act::Journal;
 use dra_controllers::{
-    devicetainteviction::DeviceTaintEviction,
+    devicetainteviction::{DeviceTaintEviction, MOST_EXPANDED},
     plan::EvictionMode,
     resourceclaim::{Gate, Gates},
 };
@@ -78,6 +78,11 @@ pub(crate) struct RunOptions {
     /// kube-controller-manager.
     #[arg(long)]
     pub(crate) allow_unconfirmed_all_devices_rules: bool,
+
+    /// Most `DeviceTaintRules` that one is expanded into which selects by annotation; one that selects more devices is not
+    /// expanded.
+    #[arg(long, value_name = "N", default_value_t = MOST_EXPANDED)]
+    pub(crate) max_expanded_rules: usize,
 
     /// Most series of live metrics about pools; above it they are summed by driver and node, and then by driver.
     #[arg(long, value_name = "N", default_value_t = 5000)]
@@ -215,6 +220,7 @@ impl RunOptions {
                 // Where PodGroups have no claims, none is reserved for them.
                 workload_claims: gates.claims.generic_workload != Gate::Off
                     && gates.claims.workload_resource_claims != Gate::Off,
+                most_expanded: self.max_expanded_rules,
             },
             workers,
             qps: (qps > 0.0).then_some(qps),
@@ -382,6 +388,7 @@ mod tests {
         assert_eq!((default.workers, default.qps, default.rules), (8, None, true));
         assert_eq!(default.planner.mode, EvictionMode::Delete);
         assert!(!default.planner.strict_effects && !default.planner.allow_everything);
+        assert_eq!(default.planner.most_expanded, 1000);
         assert!(eviction(&["--controllers=resourceclaim"]).is_none());
         assert!(eviction(&["--controllers=*,-device-taint-eviction-controller"]).is_none());
         assert!(eviction(&["--feature-gates=DRADeviceTaints=false"]).is_none());
@@ -391,12 +398,14 @@ mod tests {
             "--concurrent-device-taint-eviction-syncs=50",
             "--eviction-mode=evict",
             "--eviction-qps=2.5",
+            "--max-expanded-rules=7",
             "--strict-toleration-effects",
             "--allow-unconfirmed-all-devices-rules",
         ])
         .unwrap();
         assert_eq!((strict.workers, strict.qps, strict.planner.mode), (50, Some(2.5), EvictionMode::Evict));
         assert!(strict.planner.strict_effects && strict.planner.allow_everything);
+        assert_eq!(strict.planner.most_expanded, 7);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use dra_api::{
 };
 use dra_controllers::{
     resourceclaim::{Key, ResourceClaims},
-    view::{ResourceSlice, Tracked},
+    view::{DeviceClass, ResourceSlice, Tracked},
 };
 use dra_runtime::{
     Chance, Clock, events,
@@ -182,7 +182,8 @@ fn view_of(
     ));
     if needs_devices {
         shared.update(|view, _| {
-            view.keep_devices(Features::default());
+            // Slices can name compatibility groups only where their gate is on, whatever its default.
+            view.keep_devices(Features { compatibility_groups: true, ..Features::default() });
             None
         });
     }
@@ -306,9 +307,16 @@ impl Start<'_> {
             if rules {
                 kinds.push(self.follow_rules(tasks));
             }
+            if settings.eviction.as_ref().is_some_and(|eviction| eviction.rules) {
+                // For rules that select by class. Not required: without it, these say that the class is missing.
+                kinds.push(self.follow::<DeviceClass>(tasks, false, || {}));
+            }
         }
         if settings.pools.is_some() {
-            kinds.push(self.follow::<ResourcePoolStatusRequest>(tasks, false, || {}));
+            // They are few, and somebody waits for each answer: they are not left to gather, nor do they slow others down.
+            let watches = Watches { pace: Pace::default(), ..self.watches.clone() };
+            let mut start = Start { watches: &watches, ..*self };
+            kinds.push(start.follow::<ResourcePoolStatusRequest>(tasks, false, || {}));
         }
         if settings.resourceclaim {
             kinds.push(self.follow::<ClaimTemplate>(tasks, true, || {}));

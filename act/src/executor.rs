@@ -7,6 +7,7 @@ use dra_api::{
     taint::RuleVersion,
 };
 use dra_controllers::{
+    devicetainteviction::expand::REASON_EXPANSION_FAILED,
     plan::{
         Action, EvictionMode, Lookup, NewClaim, Notice, Pass, Plan, PoolAnswer, Precondition, RuleReport,
         Subject, SubjectKind,
@@ -291,6 +292,7 @@ impl Executor {
         self.confirm::<Pod>().await;
         self.confirm::<PodGroup>().await;
         self.confirm::<ResourcePoolStatusRequest>().await;
+        self.confirm_rules().await;
         self.shared.update(|view, now| {
             view.tidy(now);
             None
@@ -305,6 +307,20 @@ impl Executor {
                 if let Err(error) = self.fetch::<T>(&key).await {
                     tracing::debug!(kind = T::KIND.kind, %key, %error, "not confirmed yet");
                 }
+            })
+            .await;
+    }
+
+    /// Rules are read through the version that the API server was found to serve.
+    async fn confirm_rules(&self) {
+        let now = self.shared.clock().elapsed();
+        let overdue: Vec<(RuleVersion, ObjectKey)> = self.shared.read(|view| {
+            let overdue = view.taint_rules.overdue(now).into_iter();
+            overdue.filter_map(|key| Some((view.taint_rules.get(&key)?.version, key))).collect()
+        });
+        stream::iter(overdue)
+            .for_each_concurrent(LOOKUPS_AT_ONCE, |(version, key)| async move {
+                self.refresh_rule(version, &key).await;
             })
             .await;
     }
@@ -377,6 +393,20 @@ impl Executor {
                 let text = self.send(request::disrupt(pod, *since)).await?;
                 self.answered::<Pod>(&text)
             }
+            Action::Expand { rule, expansion } => {
+                let expansion = expansion.as_deref().cloned();
+                self.shared.update(|view, _| view.note_expanded(&rule.key, &rule.uid, expansion));
+                Ok(())
+            }
+            Action::CreateRule(new) => {
+                let text = self.send(request::create_rule(new)).await?;
+                self.rule_answered(new.version, &text)
+            }
+            Action::CorrectRule(to) => {
+                let text = self.send(request::correct_rule(to)).await?;
+                self.rule_answered(to.version, &text)
+            }
+            Action::DeleteRule { rule, version } => self.delete_rule(*version, rule).await,
             Action::Evict { pod, mode, rules, at } => self.evict(pod, *mode, rules, *at).await,
             Action::Report(report) => self.report(report).await,
             Action::Answer(answer) => {
@@ -452,12 +482,9 @@ impl Executor {
 
     async fn report(&self, report: &RuleReport) -> Result<(), Failure> {
         let text = self.send(request::report(report)).await?;
-        let rule = DeviceTaintRule::decode_as(report.version, &text).map_err(|error| {
-            unreadable(format!("the answer about a DeviceTaintRule cannot be read: {error}"))
-        })?;
         let now = self.shared.clock().elapsed();
         if let Some(metrics) = &self.evictions {
-            metrics.reported(now.saturating_sub(report.changed));
+            metrics.reported(&report.effect, now.saturating_sub(report.changed));
         }
         if report.condition.status != dra_api::taint::ConditionStatus::False {
             tracing::info!(rule = %report.rule.key, reason = %report.condition.reason,
@@ -465,8 +492,29 @@ impl Executor {
         }
         self.shared.update(|view, now| {
             view.note_reported(&report.rule.uid, now);
-            view.observe(rule, Source::Answer, now)
+            None
         });
+        self.rule_answered(report.version, &text)
+    }
+
+    /// Rules are read through the version that they were written through.
+    fn rule_answered(&self, version: RuleVersion, text: &str) -> Result<(), Failure> {
+        let rule = DeviceTaintRule::decode_as(version, text).map_err(|error| {
+            unreadable(format!("the answer about a DeviceTaintRule cannot be read: {error}"))
+        })?;
+        self.shared.update(|view, now| view.observe(rule, Source::Answer, now));
+        Ok(())
+    }
+
+    async fn delete_rule(&self, version: RuleVersion, rule: &Precondition) -> Result<(), Failure> {
+        match self.send(request::delete_rule(version, rule)).await {
+            Ok(text) if awaits_finalizers(DeviceTaintRule::KIND.kind, &text) => {
+                return self.rule_answered(version, &text);
+            }
+            Ok(_) | Err(Failure::Gone(_)) => {}
+            Err(failure) => return Err(failure),
+        }
+        self.shared.update(|view, now| view.gone::<DeviceTaintRule>(&rule.key, &rule.uid, now));
         Ok(())
     }
 
@@ -498,15 +546,8 @@ impl Executor {
         request: Result<HttpRequest, http::Error>,
     ) -> Result<(), Failure> {
         match self.send(request).await {
-            Ok(text) => {
-                let waits = serde_json::from_str::<Deleted>(&text).is_ok_and(|d| {
-                    d.kind == T::KIND.kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty())
-                });
-                if waits {
-                    return self.answered::<T>(&text);
-                }
-            }
-            Err(Failure::Gone(_)) => {}
+            Ok(text) if awaits_finalizers(T::KIND.kind, &text) => return self.answered::<T>(&text),
+            Ok(_) | Err(Failure::Gone(_)) => {}
             Err(failure) => return Err(failure),
         }
         self.shared.update(|view, now| view.gone::<T>(&object.key, &object.uid, now));
@@ -548,10 +589,15 @@ impl Executor {
             Action::Disrupt { pod, .. } => self.refresh_object::<Pod>(&pod.key).await,
             Action::Evict { pod, .. } => self.refresh_object::<Pod>(&pod.key).await,
             Action::Report(report) => self.refresh_rule(report.version, &report.rule.key).await,
-            Action::Expire { request, .. } => {
-                self.refresh_object::<ResourcePoolStatusRequest>(&request.key).await
-            }
-            Action::Create(_) | Action::Notify(_) | Action::Schedule { .. } | Action::Answer(_) => false,
+            Action::CreateRule(new) => self.refresh_rule(new.version, &new.key).await,
+            Action::CorrectRule(to) => self.refresh_rule(to.version, &to.rule.key).await,
+            Action::DeleteRule { rule, version } => self.refresh_rule(*version, &rule.key).await,
+            Action::Expire { request, .. } => self.refresh_seen::<ResourcePoolStatusRequest>(request).await,
+            Action::Create(_)
+            | Action::Notify(_)
+            | Action::Schedule { .. }
+            | Action::Expand { .. }
+            | Action::Answer(_) => false,
         }
     }
 
@@ -563,7 +609,7 @@ impl Executor {
             return false;
         }
         let request = &answer.request;
-        if self.refresh_object::<ResourcePoolStatusRequest>(&request.key).await {
+        if self.refresh_seen::<ResourcePoolStatusRequest>(request).await {
             return true;
         }
         if refused && !answer.failed {
@@ -571,6 +617,18 @@ impl Executor {
             self.shared.update(|view, _| view.note_answer_refused(&request.uid, &text));
         }
         refused && !answer.failed
+    }
+
+    /// True if the object now is another one, or in another state, than the action was planned for; the watch may have
+    /// shown that before.
+    async fn refresh_seen<T: Tracked>(&self, seen: &Precondition) -> bool {
+        if self.fetch::<T>(&seen.key).await.is_err() {
+            return false;
+        }
+        self.shared.read(|view| {
+            let now = T::store(view).get(&seen.key).map(Object::meta);
+            now.is_none_or(|now| (&now.uid, now.resource_version) != (&seen.uid, seen.resource_version))
+        })
     }
 
     async fn refresh_object<T: Tracked>(&self, key: &ObjectKey) -> bool {
@@ -641,9 +699,27 @@ impl Executor {
                 note: format!("ResourceClaim \"{}\": {failure}", claim.key.name),
                 warning: true,
             }),
+            Action::CreateRule(new) => self.tell_not_expanded(&new.parent, action, failure),
+            Action::CorrectRule(to) => self.tell_not_expanded(&to.parent, action, failure),
             _ => {}
         }
     }
+
+    fn tell_not_expanded(&self, rule: &Subject, action: &Action, failure: &Failure) {
+        self.tell(&Notice {
+            subject: rule.clone(),
+            reason: REASON_EXPANSION_FAILED,
+            action: "ExpandRule",
+            note: format!("{action}: {failure}"),
+            warning: true,
+        });
+    }
+}
+
+/// The object that a DELETE returns is still there, because somebody else has to do something first.
+fn awaits_finalizers(kind: &str, text: &str) -> bool {
+    serde_json::from_str::<Deleted>(text)
+        .is_ok_and(|d| d.kind == kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty()))
 }
 
 /// The Pod that a DELETE returns has no time left: it is gone.

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use dra_api::TaintEffect;
 use dra_controllers::plan::{Action, EvictionMode, NewClaim};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 
@@ -30,7 +31,7 @@ pub struct EvictionMetrics {
     latency: Histogram,
     detection: Histogram,
     blocked: IntCounter,
-    status_lag: Histogram,
+    status_lag: HistogramVec,
 }
 
 /// Metrics of answers to requests about pools; registered where that controller runs.
@@ -142,6 +143,16 @@ impl EvictionMetrics {
             registry.register(Box::new(histogram.clone()))?;
             Ok::<_, prometheus::Error>(histogram)
         };
+        let status_lag = HistogramVec::new(
+            HistogramOpts::new(
+                "dra_controller_manager_taint_rule_status_lag_seconds",
+                "Time between a change of what a DeviceTaintRule's condition tells and the condition, the deliberate \
+                 delay of ten seconds included, by effect of the rule",
+            )
+            .buckets(LATENCIES.to_vec()),
+            &["effect"],
+        )?;
+        registry.register(Box::new(status_lag.clone()))?;
         Ok(Self {
             deletions: counter(
                 "device_taint_eviction_controller_pod_deletions_total",
@@ -160,11 +171,7 @@ impl EvictionMetrics {
                 "dra_controller_manager_taint_eviction_blocked_total",
                 "Evictions that a PodDisruptionBudget forbade (with --eviction-mode=evict); they are tried again",
             )?,
-            status_lag: histogram(
-                "dra_controller_manager_taint_rule_status_lag_seconds",
-                "Time between a change of what a DeviceTaintRule's condition tells and the condition, the deliberate \
-                 delay of ten seconds included",
-            )?,
+            status_lag,
         })
     }
 
@@ -179,8 +186,13 @@ impl EvictionMetrics {
         self.blocked.inc();
     }
 
-    pub(crate) fn reported(&self, lag: Duration) {
-        self.status_lag.observe(lag.as_secs_f64());
+    pub(crate) fn reported(&self, effect: &TaintEffect, lag: Duration) {
+        let effect = match effect {
+            // Whatever people may write into a rule.
+            TaintEffect::Other(_) => "other",
+            known => known.name(),
+        };
+        self.status_lag.with_label_values(&[effect]).observe(lag.as_secs_f64());
     }
 }
 
@@ -261,10 +273,13 @@ impl Metrics {
             Action::Evict { mode: EvictionMode::Delete, .. } => "delete_pod",
             Action::Evict { mode: EvictionMode::Evict, .. } => "evict_pod",
             Action::Report(_) => "report",
+            Action::CreateRule(_) => "create_rule",
+            Action::CorrectRule(_) => "correct_rule",
+            Action::DeleteRule { .. } => "delete_rule",
             Action::Answer(_) => "answer",
             Action::Expire { .. } => "expire",
             // No request is made.
-            Action::Notify(_) | Action::Schedule { .. } => return,
+            Action::Notify(_) | Action::Schedule { .. } | Action::Expand { .. } => return,
         };
         let outcome = failure.map_or("ok", Failure::label);
         self.actions.with_label_values(&[name, outcome]).inc();

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use dra_api::{
     Claim, Consumer, DeviceTaintRule, Kind, Object, ObjectKey, Pod, PodGroup, ResourcePoolStatusRequest, Uid,
-    names,
+    names, taint::RuleVersion,
 };
-use dra_controllers::plan::{NewClaim, PoolAnswer, Precondition, RuleReport, Subject, SubjectKind};
+use dra_controllers::plan::{
+    NewClaim, NewRule, PoolAnswer, Precondition, RuleCorrection, RuleReport, Subject, SubjectKind,
+};
 use http::{Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -188,12 +190,67 @@ pub(crate) fn report(report: &RuleReport) -> Result<HttpRequest, http::Error> {
     build(http::Method::PATCH, &path, APPLY, body.to_string())
 }
 
-/// Sets the status of a request about pools in the state in which it was seen: whoever writes first has answered it.
+/// POST of a rule that another one is expanded into.
+pub(crate) fn create_rule(new: &NewRule) -> Result<HttpRequest, http::Error> {
+    let path = format!("{}?fieldManager={}", new.version.kind().path("", ""), names::EVICTION_CONTROLLER);
+    build(http::Method::POST, &path, JSON, new.body.clone())
+}
+
+/// Sets selector and taint of such a rule in the state in which it was seen.
+pub(crate) fn correct_rule(to: &RuleCorrection) -> Result<HttpRequest, http::Error> {
+    let path = format!(
+        "{}?fieldManager={}",
+        to.version.kind().path("", &to.rule.key.name),
+        names::EVICTION_CONTROLLER
+    );
+    // An absent value is removed; an absent time is the API server's to give.
+    let mut taint = json!({
+        "key": *to.taint.key,
+        "value": Some(&*to.taint.value).filter(|value| !value.is_empty()),
+        "effect": to.taint.effect.name(),
+    });
+    if let (Some(fields), Some(time)) = (taint.as_object_mut(), to.taint.time_added) {
+        fields.insert("timeAdded".to_owned(), json!(seconds(time)));
+    }
+    let selector = &to.selector;
+    let body = json!({
+        "metadata": locked(&to.rule),
+        "spec": {
+            "deviceSelector": {
+                "driver": selector.driver.as_deref(),
+                "pool": selector.pool.as_deref(),
+                "device": selector.device.as_deref(),
+            },
+            "taint": taint,
+        },
+    });
+    build(http::Method::PATCH, &path, MERGE, body.to_string())
+}
+
+/// DELETE of such a rule as it was seen.
+pub(crate) fn delete_rule(version: RuleVersion, rule: &Precondition) -> Result<HttpRequest, http::Error> {
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": locked(rule)});
+    build(http::Method::DELETE, &version.kind().path("", &rule.key.name), JSON, body.to_string())
+}
+
+/// Sets the status of a request about pools in the state in which it was seen: whoever writes first has answered it. A
+/// PUT, because the API server takes twice as long for a patch of 500 pools, and there is nothing that it could undo: of
+/// a PUT to this subresource nothing counts but the status (and the driver must be there), and a status is written once.
 pub(crate) fn answer(answer: &PoolAnswer) -> Result<HttpRequest, http::Error> {
     let request = &answer.request;
-    let path = format!("{}/status", ResourcePoolStatusRequest::KIND.path("", &request.key.name));
-    let body = format!(r#"{{"metadata":{},"status":{}}}"#, locked(request), answer.status);
-    build(http::Method::PATCH, &path, MERGE, body)
+    let kind = ResourcePoolStatusRequest::KIND;
+    let path = format!("{}/status", kind.path("", &request.key.name));
+    let metadata = json!({"name": *request.key.name, "uid": *request.uid,
+        "resourceVersion": request.resource_version.to_string()});
+    // The status is text already, and large.
+    let body = format!(
+        r#"{{"apiVersion":{},"kind":{},"metadata":{metadata},"spec":{},"status":{}}}"#,
+        json!(kind.api_version()),
+        json!(kind.kind),
+        json!({"driver": *answer.driver}),
+        answer.status
+    );
+    build(http::Method::PUT, &path, JSON, body)
 }
 
 /// DELETE of this very request, in whatever state it is.
@@ -222,7 +279,10 @@ pub(crate) fn delete(claim: &Precondition) -> Result<HttpRequest, http::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dra_api::ResourceVersion;
+    use dra_api::{
+        ResourceVersion, TaintEffect,
+        taint::{DeviceTaintSelector, Taint},
+    };
 
     fn claim() -> Precondition {
         Precondition { key: ObjectKey::new("ns", "c"), uid: "u".into(), resource_version: ResourceVersion(7) }
@@ -298,7 +358,9 @@ mod tests {
         assert_eq!(answered.uri(), "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status");
         assert_eq!(
             body(&answered),
-            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"poolCount": 0}})
+            json!({"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourcePoolStatusRequest",
+                "metadata": {"name": "r", "uid": "u", "resourceVersion": "7"}, "spec": {"driver": "d"},
+                "status": {"poolCount": 0}})
         );
         let ended = expire(&request).unwrap();
         assert_eq!(ended.uri(), "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r");
@@ -331,6 +393,52 @@ mod tests {
     }
 
     #[test]
+    fn rules_are_created_corrected_and_deleted_through_the_version_that_is_served() {
+        let parent =
+            Subject { kind: SubjectKind::DeviceTaintRule, key: ObjectKey::new("", "r"), uid: "ru".into() };
+        let new = NewRule {
+            key: ObjectKey::new("", "r-1"),
+            version: RuleVersion::V1beta2,
+            parent: parent.clone(),
+            body: r#"{"a":1}"#.to_owned(),
+        };
+        let request = create_rule(&new).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/apis/resource.k8s.io/v1beta2/devicetaintrules?fieldManager=device-taint-eviction-controller"
+        );
+        assert_eq!(body(&request), json!({"a": 1}));
+        let rule = Precondition { key: ObjectKey::new("", "r-1"), ..claim() };
+        let to = RuleCorrection {
+            rule: rule.clone(),
+            version: RuleVersion::V1,
+            parent,
+            selector: DeviceTaintSelector {
+                driver: Some("d".into()),
+                pool: Some("p".into()),
+                device: Some("x".into()),
+            },
+            taint: Taint {
+                key: "k".into(),
+                value: "".into(),
+                effect: TaintEffect::NoSchedule,
+                time_added: Some(Timestamp::UNIX_EPOCH),
+            },
+        };
+        let request = correct_rule(&to).unwrap();
+        assert!(request.uri().path().ends_with("/v1/devicetaintrules/r-1"), "{}", request.uri());
+        assert_eq!(
+            body(&request),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {
+                "deviceSelector": {"driver": "d", "pool": "p", "device": "x"},
+                "taint": {"key": "k", "value": null, "effect": "NoSchedule", "timeAdded": "1970-01-01T00:00:00Z"}}})
+        );
+        let request = delete_rule(RuleVersion::V1alpha3, &rule).unwrap();
+        assert_eq!(request.uri(), "/apis/resource.k8s.io/v1alpha3/devicetaintrules/r-1");
+        assert_eq!(body(&request)["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
     fn a_condition_is_applied_as_in_tree_does_it_through_the_version_that_is_served() {
         let what = RuleReport {
             rule: Subject {
@@ -339,6 +447,7 @@ mod tests {
                 uid: "ru".into(),
             },
             version: dra_api::taint::RuleVersion::V1beta2,
+            effect: TaintEffect::NoExecute,
             condition: dra_api::taint::Condition {
                 status: dra_api::taint::ConditionStatus::False,
                 reason: "NotStarted".into(),

@@ -51,6 +51,7 @@ pub use features::Features;
 pub use fit::{Fit, FitEnd, NodeFit};
 pub use ids::{DeviceId, PoolId};
 pub use inventory::Inventory;
+pub use inventory::matching::{Matching, Unmatched};
 pub use inventory::tainting::{DeviceFilter, SliceTaint};
 pub use inventory::usage::{Holding, HoldingKind, holdings};
 pub use nodes::selects;

@@ -125,6 +125,16 @@ impl Programs {
     }
 }
 
+impl Selector {
+    /// Why it is true of no device at all, if so.
+    pub(crate) fn fault(&self) -> Option<Failure> {
+        match &self.compiled {
+            None => Some(Failure::Empty),
+            Some(compiled) => compiled.program.as_ref().err().cloned().map(Failure::Compile),
+        }
+    }
+}
+
 impl Evaluation<'_> {
     fn with<T>(
         &mut self,
@@ -160,6 +170,28 @@ impl Evaluation<'_> {
         self.with(compiled, slice, device, |view| program.matches(view))
             .unwrap_or(Ok(false))
             .map_err(|error| Failure::Evaluate(error.to_string()))
+    }
+
+    /// Whether a selector is true of a device, and what it cost to find that out.
+    ///
+    /// # Errors
+    ///
+    /// It does not compile, or fails on the device.
+    pub(crate) fn matches_at_cost(
+        &mut self,
+        selector: &Selector,
+        slice: &Slice,
+        device: usize,
+    ) -> (Result<bool, Failure>, u64) {
+        let Some(compiled) = &selector.compiled else { return (Err(Failure::Empty), 0) };
+        let program = match &compiled.program {
+            Ok(program) => program,
+            Err(error) => return (Err(Failure::Compile(error.clone())), 0),
+        };
+        let (matched, cost) = self
+            .with(compiled, slice, device, |view| program.matches_at_cost(view))
+            .unwrap_or((Ok(false), 0));
+        (matched.map_err(|error| Failure::Evaluate(error.to_string())), cost)
     }
 
     /// The attribute that an expression derives from a device.

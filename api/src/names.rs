@@ -41,6 +41,13 @@ pub const DISRUPTION_MESSAGE: &str = "Device Taint manager: deleting due to NoEx
 pub const PAUSE_ANNOTATION: &str = "dra-controller-manager.dev/pause-eviction";
 /// Annotation with value `"true"` on a rule: `deviceSelector: {}` is meant, every device of the cluster.
 pub const CONFIRM_ANNOTATION: &str = "dra-controller-manager.dev/confirm-all-devices";
+/// Annotation on a rule without `deviceSelector`: the name of a DeviceClass whose devices it selects.
+pub const SELECT_CLASS_ANNOTATION: &str = "dra-controller-manager.dev/select-device-class";
+/// Annotation on a rule without `deviceSelector`: a CEL expression that is true of the devices that it selects.
+pub const SELECT_CEL_ANNOTATION: &str = "dra-controller-manager.dev/select-cel";
+/// Label of the rules that such a rule is expanded into: its name, or its uid where the name is too long for a label.
+/// Without this label a rule is never changed or deleted by us.
+pub const EXPANDED_FROM_LABEL: &str = "dra-controller-manager.dev/expanded-from";
 
 /// API group of PodGroups.
 pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";

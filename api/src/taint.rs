@@ -222,6 +222,15 @@ pub struct Condition {
     pub last_transition: Option<Timestamp>,
 }
 
+/// The rule that another one was expanded from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleParent {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: Arc<str>,
+}
+
 /// A DeviceTaintRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceTaintRule {
@@ -243,8 +252,9 @@ pub struct DeviceTaintRule {
     pub select_class: Option<Arc<str>>,
     /// Value of the annotation that selects by CEL expression.
     pub select_cel: Option<Arc<str>>,
-    /// Uid of the rule that this one was expanded from.
-    pub parent: Option<Arc<str>>,
+    /// The rule that this one was expanded from: its controller owner is a rule, and it has our label
+    /// ([`names::EXPANDED_FROM_LABEL`]).
+    pub parent: Option<RuleParent>,
     /// Fields of the selector that somebody asked for and the API server does not have (any more), as far as the
     /// object still shows them. Looked for only where the selector is empty.
     pub dropped: Box<[Arc<str>]>,
@@ -256,6 +266,15 @@ impl DeviceTaintRule {
     /// Key of the rule of that name.
     pub fn key(name: &str) -> crate::ObjectKey {
         crate::ObjectKey::new("", name)
+    }
+
+    /// True when the devices that are meant are those of a class, or those of which an expression is true: the rule
+    /// is expanded into one for each. Where there is a `deviceSelector`, that counts; and what was expanded is not
+    /// expanded again.
+    pub fn selects_by_annotation(&self) -> bool {
+        self.selector.is_none()
+            && self.parent.is_none()
+            && (self.select_class.is_some() || self.select_cel.is_some())
     }
 }
 
@@ -285,6 +304,8 @@ struct WireRuleMeta<'a> {
     #[serde(borrow, default)]
     annotations: Option<WireAnnotations<'a>>,
     #[serde(borrow, default)]
+    labels: Option<WireLabels<'a>>,
+    #[serde(borrow, default)]
     owner_references: Option<Vec<WireOwner<'a>>>,
     #[serde(borrow, default)]
     managed_fields: Option<&'a RawValue>,
@@ -304,10 +325,18 @@ struct WireAnnotations<'a> {
     last_applied: Option<Text<'a>>,
 }
 
+#[derive(Deserialize, Default)]
+struct WireLabels<'a> {
+    #[serde(borrow, default, rename = "dra-controller-manager.dev/expanded-from")]
+    expanded_from: Option<Text<'a>>,
+}
+
 #[derive(Deserialize)]
 struct WireOwner<'a> {
     #[serde(borrow)]
     kind: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
     #[serde(borrow)]
     uid: Text<'a>,
     #[serde(default)]
@@ -479,12 +508,14 @@ impl DeviceTaintRule {
             .into_iter()
             .flatten()
             .find(|c| &*c.type_ == names::EVICTION_IN_PROGRESS);
+        let is_expanded = m.labels.is_some_and(|labels| labels.expanded_from.is_some());
         let parent = m
             .owner_references
             .iter()
             .flatten()
+            .filter(|_| is_expanded)
             .find(|o| o.controller == Some(true) && &*o.kind == "DeviceTaintRule")
-            .map(|o| o.uid.shared());
+            .map(|o| RuleParent { name: o.name.shared(), uid: o.uid.shared() });
         let is_true = |text: &Option<Text<'_>>| text.as_deref() == Some("true");
         Ok(Self {
             meta,
@@ -601,6 +632,26 @@ mod tests {
         assert!(rule("", "", "").selector.is_none());
         assert!(rule("", r#""deviceSelector":null,"#, "").selector.is_none());
         assert!(rule("", r#""deviceSelector":{},"#, "").selector.unwrap().is_everything());
+    }
+
+    #[test]
+    fn only_a_rule_without_selector_is_expanded_and_what_was_expanded_is_not() {
+        let cel = r#","annotations":{"dra-controller-manager.dev/select-cel":"true"}"#;
+        assert!(rule(cel, "", "").selects_by_annotation());
+        let class = r#","annotations":{"dra-controller-manager.dev/select-device-class":"gpu"}"#;
+        assert!(rule(class, "", "").selects_by_annotation());
+        assert!(!rule("", "", "").selects_by_annotation());
+        let empty = r#","annotations":{"dra-controller-manager.dev/select-cel":""}"#;
+        assert!(!rule(empty, "", "").selects_by_annotation(), "an empty expression asks for nothing");
+        assert!(!rule(cel, r#""deviceSelector":{},"#, "").selects_by_annotation());
+        let owner = r#","ownerReferences":[{"apiVersion":"resource.k8s.io/v1","kind":"DeviceTaintRule","name":"p",
+            "uid":"pu","controller":true}]"#;
+        let label = r#","labels":{"dra-controller-manager.dev/expanded-from":"p"}"#;
+        let child = rule(&format!("{cel}{owner}{label}"), "", "");
+        assert_eq!(child.parent, Some(RuleParent { name: "p".into(), uid: "pu".into() }));
+        assert!(!child.selects_by_annotation());
+        assert_eq!(rule(owner, "", "").parent, None, "without our label it is somebody else's");
+        assert_eq!(rule(label, "", "").parent, None);
     }
 
     #[test]

@@ -116,6 +116,12 @@ impl Program {
         truth(self.evaluate(device).result?)
     }
 
+    /// Whether the device is suitable, as [`Program::matches`] says it, and what it cost to find that out.
+    pub fn matches_at_cost(&self, device: DeviceView<'_>) -> (Result<bool, EvalError>, u64) {
+        let Evaluation { result, cost } = self.evaluate(device);
+        (result.and_then(truth), cost)
+    }
+
     /// The derived attribute of the device.
     ///
     /// # Errors

@@ -3,12 +3,15 @@
 use std::{fmt, sync::Arc};
 
 use dra_api::{
-    Consumer, ObjectKey, ResourceVersion, Uid,
-    taint::{Condition, RuleVersion},
+    Consumer, ObjectKey, ResourceVersion, TaintEffect, Uid,
+    taint::{Condition, DeviceTaintSelector, RuleVersion, Taint},
 };
 use jiff::Timestamp;
 
-use crate::{Elapsed, view::Eviction};
+use crate::{
+    Elapsed,
+    view::{Eviction, Expansion},
+};
 
 /// The result of planning one key.
 #[derive(Debug, Default)]
@@ -236,10 +239,40 @@ pub struct RuleReport {
     pub rule: Subject,
     /// The version it is written through.
     pub version: RuleVersion,
+    /// The effect of its taint.
+    pub effect: TaintEffect,
     /// The condition `EvictionInProgress`.
     pub condition: Condition,
     /// When what it tells happened.
     pub changed: Elapsed,
+}
+
+/// A rule to be created, because another one is expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRule {
+    /// Its key.
+    pub key: ObjectKey,
+    /// The version it is written through.
+    pub version: RuleVersion,
+    /// The rule that is expanded.
+    pub parent: Subject,
+    /// The whole object as JSON.
+    pub body: String,
+}
+
+/// What is to be put right in a rule that another one was expanded into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleCorrection {
+    /// The rule as it was seen.
+    pub rule: Precondition,
+    /// The version it is written through.
+    pub version: RuleVersion,
+    /// The rule that is expanded.
+    pub parent: Subject,
+    /// `spec.deviceSelector`.
+    pub selector: DeviceTaintSelector,
+    /// `spec.taint`.
+    pub taint: Taint,
 }
 
 /// Why a request about pools is deleted.
@@ -345,6 +378,24 @@ pub enum Action {
     },
     /// Write the condition of a rule.
     Report(Box<RuleReport>),
+    /// Remember what a rule is expanded into, or that it is not. No request is made.
+    Expand {
+        /// The rule.
+        rule: Subject,
+        /// What it is expanded into; none to forget it.
+        expansion: Option<Box<Expansion>>,
+    },
+    /// Create one of the rules that another one is expanded into.
+    CreateRule(Box<NewRule>),
+    /// Put selector and taint of such a rule right.
+    CorrectRule(Box<RuleCorrection>),
+    /// Delete such a rule.
+    DeleteRule {
+        /// The rule as it was seen.
+        rule: Precondition,
+        /// The version it was read through.
+        version: RuleVersion,
+    },
     /// Write the status of a request about pools.
     Answer(Box<PoolAnswer>),
     /// Delete a request about pools.
@@ -411,6 +462,22 @@ impl fmt::Display for Action {
                 "report {} {}: {}",
                 report.condition.reason, report.rule.key, report.condition.message
             ),
+            Self::Expand { rule, expansion: Some(expansion) } => match &expansion.result {
+                Ok(selected) => {
+                    write!(f, "expand DeviceTaintRule {} into {}", rule.key, selected.children.len())
+                }
+                Err(refusal) => {
+                    write!(f, "do not expand DeviceTaintRule {}: {}", rule.key, refusal.text())
+                }
+            },
+            Self::Expand { rule, expansion: None } => {
+                write!(f, "expand DeviceTaintRule {} no more", rule.key)
+            }
+            Self::CreateRule(new) => {
+                write!(f, "create DeviceTaintRule {} for {}", new.key, new.parent.key)
+            }
+            Self::CorrectRule(to) => write!(f, "correct DeviceTaintRule {}", to.rule.key),
+            Self::DeleteRule { rule, .. } => write!(f, "delete DeviceTaintRule {}", rule.key),
             Self::Answer(answer) => write!(f, "answer ResourcePoolStatusRequest {}", answer.request.key),
             Self::Expire { request, reason } => {
                 write!(f, "delete ResourcePoolStatusRequest {} ({})", request.key, reason.label())

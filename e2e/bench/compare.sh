@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures this manager against kube-controller-manager and writes docs/BENCHMARKS.md up to the section on the allocator.
+# Measures this manager against kube-controller-manager and writes the sections of docs/BENCHMARKS.md about controllers.
 # usage: compare.sh [BINARY] [ARGUMENTS OF compare]     e.g. compare.sh target/release/dra-controller-manager --rounds 1
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -9,6 +9,4 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
 	shift
 fi
 cd "$root"
-page=docs/BENCHMARKS.md
-cargo run --locked --profile "${PROFILE:-ci}" -p dra-e2e --bin compare -- --output "$page.new" "$@"
-{ printf '\n' && sed -n '/^## Allocator$/,$p' "$page"; } >>"$page.new" && mv "$page.new" "$page"
+cargo run --locked --profile "${PROFILE:-ci}" -p dra-e2e --bin compare -- --output docs/BENCHMARKS.md "$@"

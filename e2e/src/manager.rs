@@ -79,6 +79,18 @@ impl ManagerOptions {
 }
 
 impl ManagerOptions {
+    /// Device-taint eviction of the program given, with all gates of `plane`.
+    ///
+    /// # Errors
+    /// The manifests can't be applied.
+    pub async fn eviction_of(program: Program, plane: &ControlPlane) -> Result<Self> {
+        Ok(Self {
+            controllers: "device-taint-eviction".to_owned(),
+            feature_gates: plane.feature_gates().to_owned(),
+            ..Self::claim_controller_of(program, plane).await?
+        })
+    }
+
     /// The pool status controller of the program given, with all gates of `plane`.
     ///
     /// # Errors
@@ -226,6 +238,7 @@ fn start_process(plane: &ControlPlane, options: &ManagerOptions, port: u16) -> R
         command
             .arg(match options.controllers.as_str() {
                 "resource-pool-status-request" => "--controllers=resourcepoolstatusrequest-controller",
+                "device-taint-eviction" => "--controllers=device-taint-eviction-controller",
                 _ => "--controllers=resourceclaim-controller",
             })
             .args(["--kube-api-qps=10000", "--kube-api-burst=10000", "--bind-address=127.0.0.1"])

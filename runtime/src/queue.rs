@@ -219,6 +219,28 @@ impl<K: Ord + Clone + Display> Queue<K> {
         self.add_locked(&mut state, key);
     }
 
+    /// Adds a key after this time, unless it waits already or comes back before: what happens meanwhile is worked on
+    /// together. A key in work waits until that work is done.
+    pub fn add_later(&self, key: K, after: Duration) {
+        let mut state = self.state();
+        // Its work may end in another delay, which would take the place of this one.
+        if state.working.contains_key(&key) {
+            self.add_locked(&mut state, key);
+            return;
+        }
+        let Some(at) = Instant::now().checked_add(after) else { return };
+        let delayed = state.delayed.get(&key).copied();
+        if state.closed || state.dirty.contains_key(&key) || delayed.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(known) = delayed {
+            state.by_time.remove(&(known, key.clone()));
+        }
+        state.delayed.insert(key.clone(), at);
+        state.by_time.insert((at, key));
+        self.timer.notify_one();
+    }
+
     fn add_locked(&self, state: &mut State<K>, key: K) {
         if state.closed || state.dirty.contains_key(&key) {
             return;
@@ -460,6 +482,30 @@ mod tests {
         queue.add("a".into());
         assert_eq!(run(&queue, 3, |_, _| Next::Settled).await, ["a", "b"]);
         assert_eq!(queue.metrics.adds.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_added_for_later_is_worked_on_together_and_an_earlier_need_comes_first() {
+        let queue = queue();
+        let began = Instant::now();
+        for key in ["b", "a", "a", "a"] {
+            queue.add_later(key.into(), Duration::from_secs(1));
+        }
+        queue.add_later("a".into(), Duration::from_hours(1));
+        queue.add_later("b".into(), Duration::from_millis(500));
+        assert_eq!(run(&queue, 1, |_, _| Next::Settled).await, ["b", "a"]);
+        assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < Duration::from_secs(2));
+        assert_eq!(queue.metrics.adds.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_added_for_later_while_a_key_is_in_work_is_not_lost() {
+        let queue = queue();
+        queue.add("a".into());
+        let key = queue.take().await.unwrap();
+        queue.add_later("a".into(), Duration::from_secs(1));
+        queue.finish(key, Next::Settled);
+        assert_eq!(run(&queue, 1, |_, _| Next::Settled).await, ["a"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,8 +47,23 @@ impl Pool {
         self.slots().iter().map(|slot| slot.slice.generation).max()
     }
 
-    fn slices_of(&self, generation: i64) -> impl Iterator<Item = &Arc<Slice>> {
+    pub(super) fn slices_of(&self, generation: i64) -> impl Iterator<Item = &Arc<Slice>> {
         self.slots().iter().map(|slot| &slot.slice).filter(move |slice| slice.generation == generation)
+    }
+
+    /// Generations in which devices are looked for, the newest first: up to the first one that is complete.
+    pub(super) fn visible_generations(&self) -> impl Iterator<Item = i64> {
+        let mut next = self.newest();
+        std::iter::from_fn(move || {
+            let generation = next?;
+            let older = self.slots().iter().map(|slot| slot.slice.generation);
+            next = if self.is_complete(generation) {
+                None
+            } else {
+                older.filter(|older| *older < generation).max()
+            };
+            Some(generation)
+        })
     }
 
     /// All slices that the generation announces are there.
@@ -66,8 +81,7 @@ impl Inventory {
     /// otherwise each republication would cancel evictions and begin them again.
     pub fn slice_taints(&self, device: &DeviceId) -> Vec<SliceTaint> {
         let Some(pool) = self.pool(&device.pool) else { return Vec::new() };
-        let mut next = pool.newest();
-        while let Some(generation) = next {
+        for generation in pool.visible_generations() {
             for slice in pool.slices_of(generation) {
                 let Some(found) = slice.find(&device.device).next().and_then(|at| slice.device(at)) else {
                     continue;
@@ -82,11 +96,6 @@ impl Inventory {
                     })
                     .collect();
             }
-            if pool.is_complete(generation) {
-                break;
-            }
-            let older = pool.slots().iter().map(|slot| slot.slice.generation);
-            next = older.filter(|older| *older < generation).max();
         }
         Vec::new()
     }

@@ -4,11 +4,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use dra_allocator::{DeviceFilter, PoolId};
-use dra_api::{Claim, DeviceTaintRule, Pod, TaintEffect, taint::DeviceTaintSelector};
+use dra_api::{Claim, DeviceTaintRule, Pod, TaintEffect, Uid, taint::DeviceTaintSelector};
 use jiff::Timestamp;
 
-use super::{DeviceTaintEviction, Key, rule::claim_key};
-use crate::view::{Change, Delta, EvictionChange, ResourceSlice, View};
+use super::{DeviceTaintEviction, Key, expand::is_annotated, rule::claim_key};
+use crate::view::{Change, Delta, EvictionChange, ExpansionChange, ResourceSlice, View};
 
 impl DeviceTaintEviction {
     /// The keys to plan again after `change`, in order and each once.
@@ -19,7 +19,9 @@ impl DeviceTaintEviction {
             Change::Claim(delta) => self.claim_changed(view, delta, &mut keys),
             Change::Slice(delta) => self.slice_changed(view, delta, &mut keys),
             Change::TaintRule(delta) => self.rule_changed(view, delta, &mut keys),
+            Change::Class(delta) => class_changed(view, &delta.key.name, &mut keys),
             Change::Eviction(change) => eviction_changed(change, &mut keys),
+            Change::Expansion(change) => self.expansion_changed(view, change, &mut keys),
             Change::PodGroup(_) | Change::Template(_) | Change::PoolRequest(_) => {}
         }
         keys.into_iter().collect()
@@ -71,6 +73,7 @@ impl DeviceTaintEviction {
     }
 
     fn slice_changed(&self, view: &View, delta: &Delta<ResourceSlice>, keys: &mut BTreeSet<Key>) {
+        keys.extend(view.index.selecting_rules.iter().cloned().map(Key::Expand));
         let Some(inventory) = view.inventory() else { return };
         let old = delta.old.as_deref();
         let mut pools: BTreeSet<&PoolId> = BTreeSet::new();
@@ -92,12 +95,15 @@ impl DeviceTaintEviction {
         if let Some(new) = new {
             keys.insert(Key::Rule(Arc::clone(&new.meta.key.name)));
         }
+        child_changed(view, delta, keys);
+        self.parent_changed(view, delta, keys);
         if let (Some(old), Some(new)) = (old, new)
             && old.meta.uid == new.meta.uid
             && old.selector == new.selector
             && old.taint == new.taint
             && old.paused == new.paused
             && old.confirmed == new.confirmed
+            && old.parent == new.parent
         {
             return;
         }
@@ -106,6 +112,59 @@ impl DeviceTaintEviction {
             let Some(selector) = rule.selector.as_ref() else { continue };
             if seen.replace(selector) != Some(selector) {
                 self.consider_holders(view, filter(selector), keys);
+            }
+        }
+    }
+
+    fn expansion_changed(&self, view: &View, change: &ExpansionChange, keys: &mut BTreeSet<Key>) {
+        let ExpansionChange { rule, uid, children: changed, before, all } = change;
+        keys.insert(Key::Rule(Arc::clone(rule)));
+        let key = |child: &Arc<str>| Key::Child { parent: Arc::clone(rule), child: Arc::clone(child) };
+        keys.extend(changed.iter().map(key));
+        if *all {
+            children(view, rule, uid, keys);
+        }
+        // None was created as long as there were too many.
+        if *before > self.most_expanded {
+            let selected = view.expansions.get(uid).and_then(|one| one.result.as_ref().ok());
+            keys.extend(selected.into_iter().flat_map(|selected| selected.children.keys()).map(key));
+        }
+    }
+
+    /// Others may have been expanded from the rule, or are to be.
+    fn parent_changed(&self, view: &View, delta: &Delta<DeviceTaintRule>, keys: &mut BTreeSet<Key>) {
+        let new = view.taint_rules.get(&delta.key);
+        let old = delta.old.as_deref();
+        let same = |same: fn(&DeviceTaintRule, &DeviceTaintRule) -> bool| match (old, new) {
+            (Some(old), Some(new)) => old.meta.uid == new.meta.uid && same(old, new),
+            _ => false,
+        };
+        let selects = same(|old, new| {
+            old.selects_by_annotation() == new.selects_by_annotation()
+                && is_annotated(old) == is_annotated(new)
+                && old.select_class == new.select_class
+                && old.select_cel == new.select_cel
+        });
+        if !selects && old.into_iter().chain(new).any(is_annotated) {
+            keys.insert(Key::Expand(Arc::clone(&delta.key.name)));
+        }
+        let uids: BTreeSet<&Uid> = old.into_iter().chain(new).map(|rule| &rule.meta.uid).collect();
+        if !selects || !same(|old, new| old.taint == new.taint && old.meta.deleting == new.meta.deleting) {
+            for uid in &uids {
+                children(view, &delta.key.name, uid, keys);
+                let expansion = view.expansions.get(uid).and_then(|one| one.result.as_ref().ok());
+                for child in expansion.into_iter().flat_map(|selected| selected.children.keys()) {
+                    keys.insert(Key::Child { parent: Arc::clone(&delta.key.name), child: Arc::clone(child) });
+                }
+            }
+        }
+        if !same(|old, new| old.paused == new.paused) {
+            // It counts and pauses what its children do, and without it they do nothing any more.
+            for key in uids.iter().flat_map(|uid| view.index.rules_by_parent.get(*uid)) {
+                let selector = view.taint_rules.get(key).and_then(|child| child.selector.as_ref());
+                if let Some(selector) = selector {
+                    self.consider_holders(view, filter(selector), keys);
+                }
             }
         }
     }
@@ -125,6 +184,43 @@ fn eviction_changed(change: &EvictionChange, keys: &mut BTreeSet<Key>) {
     keys.extend(change.rules.iter().map(|name| Key::Rule(Arc::clone(name))));
     if let Some((priority, pod)) = &change.due {
         keys.insert(Key::Evict { priority: *priority, pod: pod.clone() });
+    }
+}
+
+/// The rule may have been expanded from another one, or stand where one should.
+fn child_changed(view: &View, delta: &Delta<DeviceTaintRule>, keys: &mut BTreeSet<Key>) {
+    let new = view.taint_rules.get(&delta.key);
+    let old = delta.old.as_deref();
+    if let (Some(old), Some(new)) = (old, new)
+        && old.meta.uid == new.meta.uid
+        && old.parent == new.parent
+        && old.selector == new.selector
+        && old.taint == new.taint
+        && old.meta.deleting == new.meta.deleting
+    {
+        return;
+    }
+    let child = &delta.key.name;
+    let parents = old.into_iter().chain(new).filter_map(|rule| rule.parent.as_ref()).map(|of| &of.name);
+    for parent in parents.chain(view.expansions.expecting(child)) {
+        keys.insert(Key::Child { parent: Arc::clone(parent), child: Arc::clone(child) });
+        keys.insert(Key::Rule(Arc::clone(parent)));
+    }
+}
+
+/// Those that were expanded from the rule with this uid.
+fn children(view: &View, name: &Arc<str>, uid: &Uid, keys: &mut BTreeSet<Key>) {
+    for child in view.index.rules_by_parent.get(uid) {
+        keys.insert(Key::Child { parent: Arc::clone(name), child: Arc::clone(&child.name) });
+    }
+}
+
+fn class_changed(view: &View, class: &Arc<str>, keys: &mut BTreeSet<Key>) {
+    for name in &view.index.selecting_rules {
+        let rule = view.taint_rules.get(&DeviceTaintRule::key(name));
+        if rule.is_some_and(|rule| rule.select_class.as_ref() == Some(class)) {
+            keys.insert(Key::Expand(Arc::clone(name)));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dra_allocator::Inventory;
 use dra_api::{
     AllocatedDevice, Claim, Consumer, DeviceTaintRule, ObjectKey, Phase, Pod, TaintEffect, Toleration,
-    taint::DeviceTaintSelector,
+    taint::RuleParent,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -109,32 +109,35 @@ impl DeviceTaintEviction {
         reasons: &mut Vec<Reason>,
     ) {
         let id = device_id(device);
-        let mut consider = |taint: TaintOn<'_>, source: TaintSource, paused: bool| {
-            let tolerated = match self.tolerated(&device.tolerations, taint) {
-                Tolerated::Always => return,
-                Tolerated::For(seconds) => Some(seconds),
-                Tolerated::No => None,
+        let mut consider =
+            |taint: TaintOn<'_>, source: TaintSource, parent: Option<RuleParent>, paused: bool| {
+                let tolerated = match self.tolerated(&device.tolerations, taint) {
+                    Tolerated::Always => return,
+                    Tolerated::For(seconds) => Some(seconds),
+                    Tolerated::No => None,
+                };
+                // The API server fills the time in; should it be missing all the same, the taint is new today.
+                let added = taint.added.unwrap_or_else(|| first_seen(recorded, &source).unwrap_or(now));
+                reasons.push(Reason {
+                    source,
+                    parent,
+                    device: id.clone(),
+                    claim: Arc::clone(&claim.meta.key.name),
+                    taint: format!("{}={}:NoExecute", taint.key, taint.value).into(),
+                    added,
+                    tolerated,
+                    at: tolerated.map_or(added, |seconds| later(added, seconds)),
+                    paused,
+                });
             };
-            // The API server fills the time in; should it be missing all the same, the taint is new today.
-            let added = taint.added.unwrap_or_else(|| first_seen(recorded, &source).unwrap_or(now));
-            reasons.push(Reason {
-                source,
-                device: id.clone(),
-                claim: Arc::clone(&claim.meta.key.name),
-                taint: format!("{}={}:NoExecute", taint.key, taint.value).into(),
-                added,
-                tolerated,
-                at: tolerated.map_or(added, |seconds| later(added, seconds)),
-                paused,
-            });
-        };
         for name in inventory.rules_selecting(&id) {
             let Some(rule) = view.taint_rules.get(&DeviceTaintRule::key(&name)) else { continue };
-            if rule.taint.effect != TaintEffect::NoExecute || self.is_held(rule) {
+            if rule.taint.effect != TaintEffect::NoExecute || self.is_held(rule) || is_orphan(view, rule) {
                 continue;
             }
             let source = TaintSource::Rule { name, uid: Arc::clone(&rule.meta.uid) };
-            consider(rule_taint(rule), source, rule.paused);
+            let parent = rule.parent.clone().filter(|_| parent(view, rule).is_some());
+            consider(rule_taint(rule), source, parent, is_paused(view, rule));
         }
         for published in inventory.slice_taints(&id).iter().filter(|t| t.taint.effect == "NoExecute") {
             let taint = &published.taint;
@@ -146,6 +149,7 @@ impl DeviceTaintEviction {
             consider(
                 TaintOn { key: &taint.key, value: &taint.value, added: taint.time_added },
                 source,
+                None,
                 false,
             );
         }
@@ -166,9 +170,14 @@ impl DeviceTaintEviction {
     }
 
     /// Whether the claim would let a Pod go because of the rule, were its effect NoExecute.
-    pub(super) fn would_evict(&self, claim: &Claim, rule: &DeviceTaintRule) -> bool {
+    pub(super) fn would_evict(
+        &self,
+        claim: &Claim,
+        rule: &DeviceTaintRule,
+        selects: impl Fn(&AllocatedDevice) -> bool,
+    ) -> bool {
         claim.allocation.iter().flat_map(|a| &a.devices).any(|device| {
-            selects(rule.selector.as_ref(), device)
+            selects(device)
                 && !matches!(self.tolerated(&device.tolerations, rule_taint(rule)), Tolerated::Always)
         })
     }
@@ -202,8 +211,20 @@ pub(super) fn is_evictable(pod: &Pod) -> bool {
     pod.node_name.is_some() && !pod.meta.deleting && pod.phase == Phase::Active
 }
 
-pub(super) fn selects(selector: Option<&DeviceTaintSelector>, device: &AllocatedDevice) -> bool {
-    selector.is_some_and(|s| s.selects(&device.driver, &device.pool, &device.device))
+/// The rule that a rule was expanded from, if it is there.
+fn parent<'v>(view: &'v View, rule: &DeviceTaintRule) -> Option<&'v DeviceTaintRule> {
+    let of = rule.parent.as_ref()?;
+    view.taint_rules.get(&DeviceTaintRule::key(&of.name)).filter(|parent| parent.meta.uid == of.uid)
+}
+
+/// The rule that this one was expanded from is gone, so that it will go too.
+fn is_orphan(view: &View, rule: &DeviceTaintRule) -> bool {
+    rule.parent.as_ref().is_some_and(|of| view.taint_rules.was_deleted(&of.uid))
+}
+
+/// Its evictions are paused, or those of the rule that it was expanded from.
+pub(super) fn is_paused(view: &View, rule: &DeviceTaintRule) -> bool {
+    rule.paused || parent(view, rule).is_some_and(|parent| parent.paused)
 }
 
 fn first_seen(recorded: Option<&Eviction>, source: &TaintSource) -> Option<Timestamp> {

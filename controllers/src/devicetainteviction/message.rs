@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dra_api::names;
 
-use crate::view::{Reason, TaintSource};
+use crate::view::{Reason, Refusal, Selected, TaintSource};
 
 fn pods(count: usize) -> String {
     if count == 1 { "1 pod".to_owned() } else { format!("{count} pods") }
@@ -67,8 +67,66 @@ pub fn with_obstacles(mut text: String, paused: bool, blocked: usize) -> String 
     text.trim_start().to_owned()
 }
 
+fn devices(count: usize) -> String {
+    if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
+}
+
+/// Selectors by annotation do not count beside others.
+pub const NOT_EXPANDED: &str = "The annotations dra-controller-manager.dev/select-device-class and \
+                                dra-controller-manager.dev/select-cel do not count where there is a deviceSelector: \
+                                leave it out.";
+
+/// How many devices a rule is expanded for.
+pub fn expanded(selected: &Selected) -> String {
+    let text =
+        format!("Selects {}; there is one DeviceTaintRule for each.", devices(selected.children.len()));
+    with_failures(text, selected)
+}
+
+/// Why it is not known what a rule selects.
+pub fn refused(refusal: &Refusal) -> String {
+    format!("It is not known which devices are selected: {}. Nothing is changed.", refusal.text())
+}
+
+/// Why a rule is not expanded.
+pub fn too_many(selected: usize, most: usize) -> String {
+    format!(
+        "{} are selected, above the limit of {most} (--max-expanded-rules): no DeviceTaintRule is created for them.",
+        devices(selected)
+    )
+}
+
+/// Why one rule is missing.
+pub fn name_taken(name: &str) -> String {
+    format!(
+        "DeviceTaintRule \"{name}\" is not one that this rule is expanded into: it is left alone, and its name is needed."
+    )
+}
+
+/// How many of the rules exist that a rule is expanded into.
+pub fn progress(there: usize, wanted: usize, taken: usize) -> String {
+    let mut text = format!("{there} of {wanted} DeviceTaintRules are in place.");
+    if taken > 0 {
+        let _ = write!(text, " The names of {taken} are taken by others.");
+    }
+    text
+}
+
+/// `text`, followed by how many devices could not be judged.
+pub fn with_failures(mut text: String, selected: &Selected) -> String {
+    if let Some(first) = &selected.first_failure {
+        let are = if selected.failed == 1 { "is" } else { "are" };
+        let _ = write!(
+            text,
+            " {} {are} not selected because a selector fails on them, the first: {first}",
+            devices(selected.failed)
+        );
+    }
+    text.trim_start().to_owned()
+}
+
 /// Why a rule that selects everything evicts nothing, and how to go on.
-pub fn held(dropped: &[std::sync::Arc<str>]) -> String {
+pub fn held(dropped: &[std::sync::Arc<str>], is_annotated: bool) -> String {
     let mut text = format!(
         "The rule selects every device of the cluster. No pod is evicted because of it until the annotation {}: \
          \"true\" confirms that this is meant, or deviceSelector names a driver, pool or device. The scheduler \
@@ -83,13 +141,19 @@ pub fn held(dropped: &[std::sync::Arc<str>]) -> String {
             fields.join(", ")
         );
     }
+    if is_annotated {
+        let _ = write!(text, " {NOT_EXPANDED}");
+    }
     text
 }
 
 /// A reason in words: which object taints which device, and how the claim stands to that.
 pub fn reason(reason: &Reason) -> String {
     let by = match &reason.source {
-        TaintSource::Rule { name, .. } => format!("DeviceTaintRule \"{name}\""),
+        TaintSource::Rule { name, .. } => match &reason.parent {
+            Some(parent) => format!("DeviceTaintRule \"{name}\", expanded from \"{}\",", parent.name),
+            None => format!("DeviceTaintRule \"{name}\""),
+        },
         TaintSource::Slice { slice, .. } => format!("ResourceSlice \"{slice}\""),
     };
     let stand = match reason.tolerated {
@@ -152,7 +216,7 @@ mod tests {
 
     #[test]
     fn dropped_selectors_are_named() {
-        assert!(held(&["deviceClassName".into()]).ends_with(
+        assert!(held(&["deviceClassName".into()], false).ends_with(
             "Asked for was deviceSelector.deviceClassName, which this API version does not have: the API server has \
              dropped it."
         ));

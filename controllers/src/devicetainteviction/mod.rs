@@ -8,13 +8,15 @@
 //!
 //! A Pod is looked at whenever something on this chain changes ([`Key::Pod`]); what follows for it is remembered in
 //! [`crate::view::Evictions`], from where it is carried out when its time has come ([`Key::Evict`], lowest priority
-//! first) and counted for the conditions of rules ([`Key::Rule`]).
+//! first) and counted for the conditions of rules ([`Key::Rule`]). Rules that select by annotation are expanded into one
+//! rule for each device ([`expand`]).
 //!
 //! Contract: spec device-taint-eviction.md; where this controller differs from the in-tree one on purpose, the
 //! difference stands in docs/DEVIATIONS.md.
 
 mod affected;
 mod evaluate;
+pub mod expand;
 pub mod message;
 mod pod;
 mod rule;
@@ -45,6 +47,15 @@ pub enum Key {
     },
     /// The condition of a rule, by name.
     Rule(Arc<str>),
+    /// Which devices a rule selects by annotation. Planning it costs no request.
+    Expand(Arc<str>),
+    /// One of the rules that another one is expanded into.
+    Child {
+        /// Name of the rule that is expanded.
+        parent: Arc<str>,
+        /// Name of the one that it is expanded into.
+        child: Arc<str>,
+    },
 }
 
 impl Key {
@@ -52,7 +63,8 @@ impl Key {
     pub fn rank(&self) -> i64 {
         match self {
             Self::Evict { priority, .. } => i64::from(*priority),
-            Self::Pod(_) | Self::Rule(_) => 0,
+            Self::Expand(_) => -1,
+            Self::Pod(_) | Self::Rule(_) | Self::Child { .. } => 0,
         }
     }
 }
@@ -63,6 +75,8 @@ impl fmt::Display for Key {
             Self::Pod(key) => write!(f, "pod:{key}"),
             Self::Evict { priority, pod } => write!(f, "evict:{pod} (priority {priority})"),
             Self::Rule(name) => write!(f, "rule:{name}"),
+            Self::Expand(name) => write!(f, "expand:{name}"),
+            Self::Child { child, .. } => write!(f, "child:{child}"),
         }
     }
 }
@@ -79,7 +93,12 @@ pub struct DeviceTaintEviction {
     pub allow_everything: bool,
     /// PodGroups may own claims and have them reserved (`DRAWorkloadResourceClaims`).
     pub workload_claims: bool,
+    /// A rule that selects more devices than this by annotation is not expanded.
+    pub most_expanded: usize,
 }
+
+/// Default of [`DeviceTaintEviction::most_expanded`].
+pub const MOST_EXPANDED: usize = 1000;
 
 impl Default for DeviceTaintEviction {
     fn default() -> Self {
@@ -88,6 +107,7 @@ impl Default for DeviceTaintEviction {
             strict_effects: false,
             allow_everything: false,
             workload_claims: true,
+            most_expanded: MOST_EXPANDED,
         }
     }
 }
@@ -99,6 +119,8 @@ impl DeviceTaintEviction {
             Key::Pod(key) => self.plan_pod(view, key, pass),
             Key::Evict { pod, .. } => self.plan_eviction(view, pod, pass),
             Key::Rule(name) => self.plan_rule(view, name, pass),
+            Key::Expand(name) => self.plan_expansion(view, name),
+            Key::Child { parent, child } => self.plan_child(view, parent, child),
         }
     }
 

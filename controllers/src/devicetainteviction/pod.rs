@@ -1,6 +1,6 @@
 //! Plans for Pods: when to evict (spec §3.7), and the eviction itself (spec §4).
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use dra_api::{ObjectKey, Pod, Uid};
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use super::{DeviceTaintEviction, REASON_EVICTION, evaluate::is_evictable, messag
 use crate::{
     Elapsed,
     plan::{Action, EvictionMode, Notice, Pass, Plan, Precondition, Subject, SubjectKind},
-    view::{Eviction, View},
+    view::{Eviction, Reason, View},
 };
 
 impl DeviceTaintEviction {
@@ -65,15 +65,9 @@ impl DeviceTaintEviction {
             // The API server writes the condition itself once it is decided that the Pod goes.
             EvictionMode::Evict => announce(&mut plan),
         }
-        let rules: Vec<Uid> = eviction
-            .reasons
-            .iter()
-            .filter(|reason| !reason.paused)
-            .filter_map(|reason| match &reason.source {
-                crate::view::TaintSource::Rule { uid, .. } => Some(Arc::clone(uid)),
-                crate::view::TaintSource::Slice { .. } => None,
-            })
-            .collect();
+        let reasons = eviction.reasons.iter().filter(|reason| !reason.paused);
+        // A rule with several children among them counts the Pod once.
+        let rules: BTreeSet<Uid> = reasons.flat_map(Reason::rules).map(|(uid, _)| Arc::clone(uid)).collect();
         plan.actions.push(Action::Evict {
             pod: Precondition {
                 key: pod.meta.key.clone(),
@@ -81,7 +75,7 @@ impl DeviceTaintEviction {
                 resource_version: pod.meta.resource_version,
             },
             mode: self.mode,
-            rules,
+            rules: rules.into_iter().collect(),
             at: eviction.at.unwrap_or(pass.wall),
         });
         plan

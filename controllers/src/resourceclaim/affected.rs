@@ -36,7 +36,12 @@ impl ResourceClaims {
             Change::PodGroup(delta) => self.group_changed(view, delta, &mut keys),
             Change::Claim(delta) => self.claim_changed(view, delta, &mut keys),
             Change::Template(delta) => self.template_changed(view, delta, &mut keys),
-            Change::Slice(_) | Change::TaintRule(_) | Change::Eviction(_) | Change::PoolRequest(_) => {}
+            Change::Slice(_)
+            | Change::Class(_)
+            | Change::TaintRule(_)
+            | Change::Eviction(_)
+            | Change::Expansion(_)
+            | Change::PoolRequest(_) => {}
         }
         keys.into_iter().collect()
     }

@@ -50,6 +50,38 @@ impl Object for ResourceSlice {
     }
 }
 
+/// A DeviceClass. Its selectors are kept by the inventory alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceClass {
+    /// Identity; the namespace is empty.
+    pub meta: Meta,
+    /// The whole class, between decoding and the inventory.
+    content: Option<Box<objects::DeviceClass>>,
+}
+
+impl DeviceClass {
+    /// The whole class, once.
+    pub(super) fn take_content(&mut self) -> Option<Box<objects::DeviceClass>> {
+        self.content.take()
+    }
+}
+
+impl Object for DeviceClass {
+    const KIND: Kind =
+        Kind { group: names::RESOURCE_GROUP, version: "v1", kind: "DeviceClass", plural: "deviceclasses" };
+
+    fn decode(json: &str) -> Result<Self, DecodeError> {
+        let (meta, spec): (Meta, objects::DeviceClassSpec) = decode_spec(json)?;
+        let metadata =
+            objects::ObjectMeta { name: meta.key.name.to_string(), ..objects::ObjectMeta::default() };
+        Ok(Self { content: Some(Box::new(objects::DeviceClass { metadata, spec })), meta })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
 /// The name of an allocated device.
 pub fn device_id(device: &AllocatedDevice) -> DeviceId {
     DeviceId {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use dra_allocator::DeviceId;
-use dra_api::{DeviceTaintRule, ObjectKey, Phase, Pod, Uid};
+use dra_api::{DeviceTaintRule, ObjectKey, Phase, Pod, Uid, taint::RuleParent};
 use jiff::Timestamp;
 
 use super::index::{Edit, Index};
@@ -43,6 +43,8 @@ pub enum TaintSource {
 pub struct Reason {
     /// Where the taint comes from.
     pub source: TaintSource,
+    /// The rule that the source was expanded from, which counts what its children do.
+    pub parent: Option<RuleParent>,
     /// The device that is tainted; the first one when a rule taints several.
     pub device: DeviceId,
     /// Name of the claim that holds it.
@@ -57,6 +59,17 @@ pub struct Reason {
     pub at: Timestamp,
     /// The rule's evictions are paused.
     pub paused: bool,
+}
+
+impl Reason {
+    /// The rule, and the one that it was expanded from, by uid and name.
+    pub fn rules(&self) -> impl Iterator<Item = (&Uid, &Arc<str>)> {
+        let own = match &self.source {
+            TaintSource::Rule { name, uid } => Some((uid, name)),
+            TaintSource::Slice { .. } => None,
+        };
+        own.into_iter().chain(self.parent.iter().map(|parent| (&parent.uid, &parent.name)))
+    }
 }
 
 /// That a Pod is to be evicted.
@@ -75,12 +88,10 @@ pub struct Eviction {
 }
 
 impl Eviction {
-    /// The rules among the reasons, by uid and name.
+    /// The rules among the reasons, and those that they were expanded from, by uid and name. The latter may come more
+    /// than once.
     pub fn rules(&self) -> impl Iterator<Item = (&Uid, &Arc<str>)> {
-        self.reasons.iter().filter_map(|reason| match &reason.source {
-            TaintSource::Rule { name, uid } => Some((uid, name)),
-            TaintSource::Slice { .. } => None,
-        })
+        self.reasons.iter().flat_map(Reason::rules)
     }
 }
 
@@ -107,14 +118,19 @@ struct Entry {
 }
 
 /// What is remembered about a rule.
+///
+/// `active` begins anew with each Pod, so that taints which come and go each second do not make a condition do the same;
+/// `going` does not, as in-tree, so that nobody waits ten seconds longer for the end of a long eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleNote {
     /// Generation of the rule's spec that this is about.
     pub generation: i64,
     /// When that generation was first seen.
     pub since: Elapsed,
-    /// When last a Pod was added to those to be evicted, or taken off them.
+    /// When last a Pod was added to those to be evicted, or was taken off them although it goes on.
     pub active: Elapsed,
+    /// When first a Pod went since the condition was last written.
+    pub going: Option<Elapsed>,
     /// When the condition was last written by us.
     pub written: Option<Elapsed>,
     /// Pods evicted.
@@ -145,6 +161,13 @@ pub struct Evictions {
     cancelled: u64,
 }
 
+impl RuleNote {
+    /// What its condition is to say was like this since then, or has begun to change then.
+    pub fn changed(&self) -> Elapsed {
+        self.since.max(self.active).max(self.going.unwrap_or_default())
+    }
+}
+
 impl Evictions {
     /// Whether and why the Pod is to be evicted.
     pub fn get(&self, pod: &ObjectKey) -> Option<&Eviction> {
@@ -165,6 +188,11 @@ impl Evictions {
     pub fn blocked(&self, rule: &Uid) -> usize {
         let blocked = |pod: &&ObjectKey| self.pods.get(*pod).is_some_and(|entry| entry.blocked);
         self.by_rule.get(rule).filter(blocked).count()
+    }
+
+    /// True when a Pod is to be evicted because of the rule.
+    pub fn any_of_rule(&self, rule: &Uid) -> bool {
+        self.by_rule.get(rule).next().is_some()
     }
 
     /// What is remembered about the rule.
@@ -212,12 +240,22 @@ impl Evictions {
         let due = eviction.due.then(|| (eviction.priority, pod.clone()));
         let old = self.pods.remove(pod);
         let mut change = match &old {
-            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            Some(entry) => self.taken_off(pod, &entry.eviction),
             None => EvictionChange::default(),
         };
+        let before: BTreeSet<&Uid> =
+            old.iter().flat_map(|entry| entry.eviction.rules()).map(|(uid, _)| uid).collect();
+        let after: BTreeSet<&Uid> = eviction.rules().map(|(uid, _)| uid).collect();
+        for uid in after.difference(&before) {
+            self.rules.entry(Uid::clone(uid)).or_default().active = now;
+        }
+        for uid in before.difference(&after) {
+            if let Some(note) = self.rules.get_mut(*uid) {
+                note.active = now;
+            }
+        }
         for (uid, name) in eviction.rules() {
             self.by_rule.edit(Edit::Add, Arc::clone(uid), pod);
-            self.rules.entry(Arc::clone(uid)).or_default().active = now;
             change.rules.insert(Arc::clone(name));
         }
         change.due = due;
@@ -236,12 +274,18 @@ impl Evictions {
     }
 
     fn dropped(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
-        let mut change = EvictionChange::default();
-        for (uid, name) in eviction.rules() {
-            self.by_rule.edit(Edit::Remove, Arc::clone(uid), pod);
+        for (uid, _) in eviction.rules() {
             if let Some(note) = self.rules.get_mut(uid) {
                 note.active = now;
             }
+        }
+        self.taken_off(pod, eviction)
+    }
+
+    fn taken_off(&mut self, pod: &ObjectKey, eviction: &Eviction) -> EvictionChange {
+        let mut change = EvictionChange::default();
+        for (uid, name) in eviction.rules() {
+            self.by_rule.edit(Edit::Remove, Arc::clone(uid), pod);
             change.rules.insert(Arc::clone(name));
         }
         change
@@ -251,9 +295,18 @@ impl Evictions {
     pub(super) fn evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> EvictionChange {
         self.count(rules, now);
         match self.pods.remove(pod) {
-            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            Some(entry) => self.went(pod, &entry.eviction, now),
             None => EvictionChange::default(),
         }
+    }
+
+    fn went(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
+        for (uid, _) in eviction.rules() {
+            if let Some(note) = self.rules.get_mut(uid) {
+                note.going.get_or_insert(now);
+            }
+        }
+        self.taken_off(pod, eviction)
     }
 
     fn count(&mut self, rules: &[Uid], now: Elapsed) {
@@ -261,7 +314,7 @@ impl Evictions {
             // A rule that is gone since needs no count.
             if let Some(note) = self.rules.get_mut(uid) {
                 note.evicted = note.evicted.saturating_add(1);
-                note.active = now;
+                note.going.get_or_insert(now);
             }
         }
     }
@@ -285,6 +338,7 @@ impl Evictions {
     pub(super) fn written(&mut self, rule: &Uid, now: Elapsed) {
         if let Some(note) = self.rules.get_mut(rule) {
             note.written = Some(now);
+            note.going = None;
         }
     }
 
@@ -304,21 +358,38 @@ impl Evictions {
         if let Some(rules) = entry.doubt.filter(|_| ended) {
             self.count(&rules, now);
         }
-        Some(self.dropped(key, &entry.eviction, now))
+        Some(self.went(key, &entry.eviction, now))
     }
 
     /// A rule has come, changed or gone.
-    pub(super) fn rule_changed(&mut self, old: Option<&Uid>, new: Option<&DeviceTaintRule>, now: Elapsed) {
+    pub(super) fn rule_changed(
+        &mut self,
+        old: Option<&DeviceTaintRule>,
+        new: Option<&DeviceTaintRule>,
+        now: Elapsed,
+    ) {
         if let Some(old) = old
-            && new.is_none_or(|new| new.meta.uid != *old)
+            && new.is_none_or(|new| new.meta.uid != old.meta.uid)
         {
-            self.rules.remove(old);
+            self.rules.remove(&old.meta.uid);
+        }
+        // A new child of a rule is news for that rule.
+        for parent in [old, new].into_iter().flatten().filter_map(|rule| rule.parent.as_ref()) {
+            let is_news = old.is_none_or(|old| new.is_none_or(|new| old.generation != new.generation));
+            if let Some(note) = self.rules.get_mut(&parent.uid).filter(|_| is_news) {
+                note.active = now;
+            }
         }
         if let Some(new) = new {
             let fresh = RuleNote { generation: new.generation, since: now, ..RuleNote::default() };
             let note = self.rules.entry(Arc::clone(&new.meta.uid)).or_insert(fresh);
-            if note.generation != new.generation {
-                *note = RuleNote { evicted: note.evicted, active: note.active, ..fresh };
+            // Annotations are not part of the generation.
+            let selects_anew = old.is_some_and(|old| {
+                old.meta.uid == new.meta.uid
+                    && (&old.select_class, &old.select_cel) != (&new.select_class, &new.select_cel)
+            });
+            if note.generation != new.generation || selects_anew {
+                *note = RuleNote { evicted: note.evicted, active: note.active, going: note.going, ..fresh };
             }
         }
     }

@@ -6,6 +6,7 @@
 
 mod devices;
 mod evictions;
+mod expansions;
 mod index;
 mod pool_requests;
 mod store;
@@ -13,16 +14,17 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dra_allocator::{Features, Inventory};
+use dra_allocator::{Features, Inventory, PoolId};
 use dra_api::{
     Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Meta, Object, ObjectKey,
     Pod, PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
 };
 
-pub use devices::{ResourceSlice, device_id};
+pub use devices::{DeviceClass, ResourceSlice, device_id};
 pub use evictions::{
     Eviction, EvictionChange, EvictionCounts, Evictions, OVERDUE_AFTER, Reason, RuleNote, TaintSource,
 };
+pub use expansions::{Expansion, ExpansionChange, Expansions, Refusal, Selected};
 pub use index::{Edit, Index};
 pub use pool_requests::{PoolRequests, RequestNote};
 use store::Outcome;
@@ -56,12 +58,16 @@ pub enum Change {
     Template(Delta<ClaimTemplate>),
     /// A slice came, changed or went.
     Slice(Delta<ResourceSlice>),
+    /// A class came, changed or went.
+    Class(Delta<DeviceClass>),
     /// A taint rule came, changed or went.
     TaintRule(Delta<DeviceTaintRule>),
     /// A request about pools came, changed or went.
     PoolRequest(Delta<ResourcePoolStatusRequest>),
     /// What is remembered about evictions has changed.
     Eviction(EvictionChange),
+    /// It has changed what a taint rule is expanded into.
+    Expansion(ExpansionChange),
 }
 
 /// Labels of the in-tree gauge: allocated, admin access, source.
@@ -85,9 +91,13 @@ pub struct Indexes {
     pub claims_by_owner: Index<ObjectKey>,
     /// Claims by namespace and the uids in `status.reservedFor`.
     pub claims_by_consumer: Index<ObjectKey>,
+    /// Taint rules by the uid of the rule that they were expanded from.
+    pub rules_by_parent: Index<Uid>,
+    /// Names of the taint rules that select by annotation.
+    pub selecting_rules: BTreeSet<Arc<str>>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
-    /// Requests about pools that are not answered, by driver and name.
-    unanswered: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// Requests about pools that are not answered, by driver, the pool that they ask for, and name.
+    unanswered: BTreeSet<(Arc<str>, Option<Arc<str>>, Arc<str>)>,
     /// Slices, taints and allocations; none while no controller asks for devices.
     devices: Option<Inventory>,
 }
@@ -98,12 +108,14 @@ impl Indexes {
         self.unanswered.len()
     }
 
-    /// Names of the unanswered requests for pools of a driver, in order.
-    pub fn unanswered<'a>(&'a self, driver: &'a Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
-        self.unanswered
-            .range((Arc::clone(driver), Arc::from(""))..)
-            .take_while(move |(of, _)| of == driver)
-            .map(|(_, name)| name)
+    /// Names of the unanswered requests that concern a pool: those for all pools of its driver, then those for itself.
+    pub fn unanswered<'a>(&'a self, pool: &'a PoolId) -> impl Iterator<Item = &'a Arc<str>> {
+        [None, Some(&pool.pool)].into_iter().flat_map(move |wanted| {
+            self.unanswered
+                .range((Arc::clone(&pool.driver), wanted.cloned(), Arc::from(""))..)
+                .take_while(move |(driver, of, _)| *driver == pool.driver && of.as_ref() == wanted)
+                .map(|(_, _, name)| name)
+        })
     }
 }
 
@@ -115,6 +127,14 @@ pub trait Tracked: Object {
     fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes);
     #[doc(hidden)]
     fn index(&self, indexes: &mut Indexes, edit: Edit);
+    /// Files the object, `old` being its former state.
+    #[doc(hidden)]
+    fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        if let Some(old) = old {
+            old.index(indexes, Edit::Remove);
+        }
+        self.index(indexes, Edit::Add);
+    }
     #[doc(hidden)]
     fn change(delta: Delta<Self>) -> Change;
     /// Drops what is kept elsewhere, or by nobody, before the object is stored.
@@ -135,6 +155,8 @@ pub struct View {
     pub templates: Store<ClaimTemplate>,
     /// Slices; their devices are in the inventory.
     pub slices: Store<ResourceSlice>,
+    /// Classes; their selectors are in the inventory.
+    pub classes: Store<DeviceClass>,
     /// Taint rules; empty while their API is not served.
     pub taint_rules: Store<DeviceTaintRule>,
     /// Requests about pools; empty while their API is not served.
@@ -145,6 +167,8 @@ pub struct View {
     pub unanswered: PoolRequests,
     /// Pods that are to be evicted.
     pub evictions: Evictions,
+    /// What taint rules that select by annotation are expanded into.
+    pub expansions: Expansions,
     /// True when the API server serves PodGroups.
     pub pod_groups_served: bool,
     /// Claims whose allocation we cleared, and the state in which that left them.
@@ -171,12 +195,9 @@ impl View {
         let key = object.meta().key.clone();
         let (store, indexes) = T::parts(self);
         let Outcome::Stored(old) = store.observe(object, source, now) else { return None };
-        if let Some(old) = &old {
-            old.index(indexes, Edit::Remove);
-        }
         if let Some(new) = store.get_mut(&key) {
             new.reduce(indexes);
-            new.index(indexes, Edit::Add);
+            new.reindex(old.as_deref(), indexes);
         }
         Some(T::change(Delta { key, old }))
     }
@@ -245,6 +266,7 @@ impl View {
         self.claims.forget_old(now);
         self.templates.forget_old(now);
         self.slices.forget_old(now);
+        self.classes.forget_old(now);
         self.taint_rules.forget_old(now);
         self.pool_requests.forget_old(now);
         self.doubtful.retain(|_, owners| {
@@ -332,6 +354,17 @@ impl View {
         self.evictions.written(rule, now);
     }
 
+    /// Remembers what the rule is expanded into, or that it is not. Nothing if the rule has gone meanwhile.
+    pub fn note_expanded(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        expansion: Option<Expansion>,
+    ) -> Option<Change> {
+        self.taint_rules.get(key).filter(|rule| rule.meta.uid == *uid)?;
+        Some(Change::Expansion(self.expansions.set(&key.name, uid, expansion)))
+    }
+
     /// Call with each change, before planners are told of it: what follows from it for evictions is a change of its
     /// own.
     pub fn follow_evictions(&mut self, change: &Change, now: Elapsed) -> Option<Change> {
@@ -341,8 +374,8 @@ impl View {
                 self.evictions.pod_changed(&delta.key, pod, now).map(Change::Eviction)
             }
             Change::TaintRule(delta) => {
-                let old = delta.old.as_ref().map(|old| &old.meta.uid);
-                self.evictions.rule_changed(old, self.taint_rules.get(&delta.key), now);
+                let new = self.taint_rules.get(&delta.key);
+                self.evictions.rule_changed(delta.old.as_deref(), new, now);
                 None
             }
             _ => None,
@@ -351,9 +384,13 @@ impl View {
 
     /// Call with each change, before planners are told of it.
     pub fn follow_pool_requests(&mut self, change: &Change, now: Elapsed) {
-        if let Change::PoolRequest(delta) = change {
-            let old = delta.old.as_ref().map(|old| &old.meta.uid);
-            self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+        match change {
+            Change::PoolRequest(delta) => {
+                let old = delta.old.as_ref().map(|old| &old.meta.uid);
+                self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+            }
+            Change::Slice(_) | Change::Claim(_) | Change::TaintRule(_) => self.unanswered.stir(now),
+            _ => {}
         }
     }
 
@@ -364,8 +401,13 @@ impl View {
         None
     }
 
-    /// Call with each change: drops notes about claims that are gone.
+    /// Call with each change: drops notes about claims and rules that are gone.
     pub fn follow(&mut self, change: &Change) {
+        if let Change::TaintRule(Delta { key, old: Some(old) }) = change
+            && self.taint_rules.get(key).is_none_or(|new| new.meta.uid != old.meta.uid)
+        {
+            self.expansions.forget(&old.meta.uid);
+        }
         if let Change::Claim(Delta { key, old: Some(old) }) = change
             && self.claims.get(key).is_none_or(|new| new.meta.uid != old.meta.uid || !new.finalizer)
         {
@@ -456,6 +498,25 @@ fn claim_owner(claim: &Claim) -> Option<&Uid> {
     claim.pod_owner().or_else(|| claim.pod_group_owner()).map(|o| &o.uid)
 }
 
+/// Files a claim under its owner and its consumers, and counts it.
+fn index_claim(claim: &Claim, indexes: &mut Indexes, edit: Edit) {
+    let key = &claim.meta.key;
+    if let Some(owner) = claim_owner(claim) {
+        indexes.claims_by_owner.edit(edit, key.sibling(owner), key);
+    }
+    for consumer in &claim.reserved_for {
+        indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
+    }
+    let count = indexes.claim_counts.entry(labels(claim)).or_default();
+    *count = match edit {
+        Edit::Add => count.saturating_add(1),
+        Edit::Remove => count.saturating_sub(1),
+    };
+    if *count == 0 {
+        indexes.claim_counts.remove(&labels(claim));
+    }
+}
+
 impl Tracked for Claim {
     fn store(view: &View) -> &Store<Self> {
         &view.claims
@@ -466,33 +527,28 @@ impl Tracked for Claim {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
-        let key = &self.meta.key;
-        if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.edit(edit, key.sibling(owner), key);
-        }
-        for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
-        }
-        if let Some(inventory) = &mut indexes.devices
-            && self.allocation.is_some()
-        {
-            let name = key.to_string();
-            match edit {
-                Edit::Add => {
-                    let held = devices::holdings(self, inventory.features().consumable_capacity);
-                    inventory.apply_holdings(&name, held);
-                }
-                Edit::Remove => inventory.remove_allocation(&name),
+        index_claim(self, indexes, edit);
+        let Some(inventory) = &mut indexes.devices else { return };
+        let name = self.meta.key.to_string();
+        match edit {
+            Edit::Add if self.allocation.is_some() => {
+                let held = devices::holdings(self, inventory.features().consumable_capacity);
+                inventory.apply_holdings(&name, held);
             }
+            Edit::Add => inventory.remove_allocation(&name),
+            Edit::Remove if self.allocation.is_some() => inventory.remove_allocation(&name),
+            Edit::Remove => {}
         }
-        let count = indexes.claim_counts.entry(labels(self)).or_default();
-        *count = match edit {
-            Edit::Add => count.saturating_add(1),
-            Edit::Remove => count.saturating_sub(1),
-        };
-        if *count == 0 {
-            indexes.claim_counts.remove(&labels(self));
+    }
+
+    fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        let Some(old) = old else { return self.index(indexes, Edit::Add) };
+        index_claim(old, indexes, Edit::Remove);
+        if old.allocation == self.allocation {
+            return index_claim(self, indexes, Edit::Add);
         }
+        // The inventory itself replaces what the claim held: a device that it keeps must not seem free in between.
+        self.index(indexes, Edit::Add);
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -539,6 +595,9 @@ impl Tracked for ResourceSlice {
         }
     }
 
+    /// The inventory has replaced it when it was reduced.
+    fn reindex(&self, _: Option<&Self>, _: &mut Indexes) {}
+
     fn reduce(&mut self, indexes: &mut Indexes) {
         let content = self.take_content();
         if let (Some(inventory), Some(content)) = (&mut indexes.devices, content) {
@@ -548,6 +607,33 @@ impl Tracked for ResourceSlice {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Slice(delta)
+    }
+}
+
+impl Tracked for DeviceClass {
+    fn store(view: &View) -> &Store<Self> {
+        &view.classes
+    }
+
+    fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes) {
+        (&mut view.classes, &mut view.index)
+    }
+
+    fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if let (Some(inventory), Edit::Remove) = (&mut indexes.devices, edit) {
+            inventory.remove_class(&self.meta.key.name);
+        }
+    }
+
+    fn reduce(&mut self, indexes: &mut Indexes) {
+        let content = self.take_content();
+        if let (Some(inventory), Some(content)) = (&mut indexes.devices, content) {
+            inventory.apply_class(&content);
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Class(delta)
     }
 }
 
@@ -561,10 +647,27 @@ impl Tracked for DeviceTaintRule {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
+        if let Some(parent) = &self.parent {
+            indexes.rules_by_parent.edit(edit, Arc::clone(&parent.uid), &self.meta.key);
+        }
+        if self.selects_by_annotation() {
+            match edit {
+                Edit::Add => indexes.selecting_rules.insert(Arc::clone(&self.meta.key.name)),
+                Edit::Remove => indexes.selecting_rules.remove(&self.meta.key.name),
+            };
+        }
         let Some(inventory) = &mut indexes.devices else { return };
         match edit {
             Edit::Add => inventory.apply_taint_rule(&devices::taint_rule(self)),
             Edit::Remove => inventory.remove_taint_rule(&self.meta.key.name),
+        }
+    }
+
+    /// Most changes are to the status.
+    fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        if old.is_none_or(|old| (&old.selector, &old.taint) != (&self.selector, &self.taint)) {
+            // Replaces what stood under its name.
+            self.index(indexes, Edit::Add);
         }
     }
 
@@ -583,8 +686,8 @@ impl Tracked for ResourcePoolStatusRequest {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
-        if self.is_pending() {
-            let entry = (Arc::clone(&self.driver), Arc::clone(&self.meta.key.name));
+        if self.is_pending() && !self.meta.deleting {
+            let entry = (Arc::clone(&self.driver), self.pool.clone(), Arc::clone(&self.meta.key.name));
             match edit {
                 Edit::Add => indexes.unanswered.insert(entry),
                 Edit::Remove => indexes.unanswered.remove(&entry),

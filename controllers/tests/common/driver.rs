@@ -532,7 +532,11 @@ impl Driver {
             | Action::Evict { .. }
             | Action::Report(_)
             | Action::Answer(_)
-            | Action::Expire { .. } => Ok(()),
+            | Action::Expire { .. }
+            | Action::Expand { .. }
+            | Action::CreateRule(_)
+            | Action::CorrectRule(_)
+            | Action::DeleteRule { .. } => Ok(()),
         }
     }
 

@@ -141,6 +141,10 @@ pub(crate) fn check(server: &Server, action: &Action) {
         | Action::Evict { .. }
         | Action::Report(_)
         | Action::Answer(_)
-        | Action::Expire { .. } => {}
+        | Action::Expire { .. }
+        | Action::Expand { .. }
+        | Action::CreateRule(_)
+        | Action::CorrectRule(_)
+        | Action::DeleteRule { .. } => {}
     }
 }

@@ -9,6 +9,8 @@
 mod checklist;
 mod defects;
 mod documented;
+mod expansion;
+mod expansion_properties;
 mod more;
 mod reports;
 mod statuses;

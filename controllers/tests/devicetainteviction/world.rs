@@ -12,7 +12,7 @@ use dra_controllers::{
     Elapsed,
     devicetainteviction::{DeviceTaintEviction, Key},
     plan::{Action, EvictionMode, Pass},
-    view::{Change, ResourceSlice, Source, View},
+    view::{Change, DeviceClass, ResourceSlice, Source, View},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Pod,
     Claim,
     Slice,
+    Class,
     Rule,
 }
 
@@ -50,6 +51,8 @@ pub(crate) struct World {
     pub(crate) status_hangs: bool,
     /// A PodDisruptionBudget forbids the eviction of these Pods.
     pub(crate) protected: BTreeSet<String>,
+    /// The API server refuses to create rules.
+    pub(crate) no_new_rules: bool,
 }
 
 pub(crate) fn seconds(n: u64) -> Elapsed {
@@ -85,6 +88,7 @@ impl World {
             pod_watch_lags: false,
             status_hangs: false,
             protected: BTreeSet::new(),
+            no_new_rules: false,
         }
     }
 
@@ -121,6 +125,7 @@ impl World {
             Kind::Pod => self.view.observe(Pod::decode(&text).unwrap(), source, now),
             Kind::Claim => self.view.observe(Claim::decode(&text).unwrap(), source, now),
             Kind::Slice => self.view.observe(ResourceSlice::decode(&text).unwrap(), source, now),
+            Kind::Class => self.view.observe(DeviceClass::decode(&text).unwrap(), source, now),
             Kind::Rule => self.view.observe(DeviceTaintRule::decode(&text).unwrap(), source, now),
         };
         self.note(change);
@@ -173,6 +178,7 @@ impl World {
             Kind::Pod => self.view.deleted::<Pod>(&key, &uid),
             Kind::Claim => self.view.deleted::<Claim>(&key, &uid),
             Kind::Slice => self.view.deleted::<ResourceSlice>(&key, &uid),
+            Kind::Class => self.view.deleted::<DeviceClass>(&key, &uid),
             Kind::Rule => self.view.deleted::<DeviceTaintRule>(&key, &uid),
         };
         self.note(change);
@@ -208,11 +214,13 @@ impl World {
 
     /// Works until nothing is left to do at this time.
     pub(crate) fn settle(&mut self) {
-        // What needs no request comes first, then conditions, then evictions, lowest priority first.
+        // What needs no request comes first, then children and conditions, then evictions, lowest priority first.
         let order = |key: &Key| match key {
             Key::Pod(_) => (0, 0),
-            Key::Rule(_) => (1, 0),
-            Key::Evict { .. } => (2, key.rank()),
+            Key::Expand(_) => (1, 0),
+            Key::Child { .. } => (2, 0),
+            Key::Rule(_) => (3, 0),
+            Key::Evict { .. } => (4, key.rank()),
         };
         for _ in 0..100_000 {
             let due: Vec<Key> =
@@ -350,6 +358,60 @@ impl World {
                 self.view.note_reported(&uid, now);
                 self.show(Kind::Rule, &answer, Source::Answer);
             }
+            Action::Expand { rule, expansion } => {
+                let change = self.view.note_expanded(&rule.key, &rule.uid, expansion.as_deref().cloned());
+                self.note(change);
+            }
+            Action::CreateRule(new) => {
+                self.count("create_rule");
+                let key = new.key.to_string();
+                if let Some(stored) = self.objects.get(&(Kind::Rule, key.clone())) {
+                    let answer = stored.clone();
+                    self.show(Kind::Rule, &answer, Source::Answer);
+                    return true;
+                }
+                if self.no_new_rules {
+                    return false;
+                }
+                let mut object: Value = serde_json::from_str(&new.body).unwrap();
+                assert_eq!(object["metadata"]["name"], *key);
+                self.version += 1;
+                object["metadata"]["uid"] = json!(format!("uid-{}-{key}", self.version));
+                object["metadata"]["generation"] = json!(1);
+                object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                self.objects.insert((Kind::Rule, key), object.clone());
+                self.show(Kind::Rule, &object, Source::Answer);
+            }
+            Action::CorrectRule(to) => {
+                self.count("correct_rule");
+                let now = self.wall().to_string();
+                let key = to.rule.key.to_string();
+                let Some(stored) = self.objects.get_mut(&(Kind::Rule, key)) else { return false };
+                assert_eq!(stored["metadata"]["uid"], *to.rule.uid);
+                let text = |part: &Option<std::sync::Arc<str>>| json!(part.as_deref());
+                let before = stored["spec"]["taint"].clone();
+                let mut taint = json!({"key": *to.taint.key, "value": *to.taint.value, "effect": to.taint.effect.name(),
+                    "timeAdded": to.taint.time_added.map(|time| time.to_string())});
+                // As the API server does it (spec §2.5).
+                if taint["effect"] != before["effect"] && taint["timeAdded"] == before["timeAdded"] {
+                    taint["timeAdded"] = json!(now);
+                }
+                stored["spec"] = json!({"taint": taint, "deviceSelector": {"driver": text(&to.selector.driver),
+                    "pool": text(&to.selector.pool), "device": text(&to.selector.device)}});
+                let generation = stored["metadata"]["generation"].as_i64().unwrap();
+                stored["metadata"]["generation"] = json!(generation + 1);
+                self.version += 1;
+                stored["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                let answer = stored.clone();
+                self.show(Kind::Rule, &answer, Source::Answer);
+            }
+            Action::DeleteRule { rule, .. } => {
+                self.count("delete_rule");
+                let stored = self.objects.remove(&(Kind::Rule, rule.key.to_string()));
+                assert!(stored.is_none_or(|stored| stored["metadata"]["uid"] == *rule.uid));
+                let change = self.view.gone::<DeviceTaintRule>(&rule.key, &rule.uid, now);
+                self.note(change);
+            }
             other => panic!("not an action of this controller: {other}"),
         }
         true
@@ -364,6 +426,31 @@ impl World {
         }
         self.now = end;
         self.settle();
+    }
+
+    /// The rules that `parent` is expanded into: the device of each, and effect and time of its taint.
+    pub(crate) fn children(&self, parent: &str) -> Vec<String> {
+        let is_child = |rule: &&Value| rule["metadata"]["ownerReferences"][0]["name"] == parent;
+        let rules =
+            self.objects.iter().filter(|((kind, _), _)| *kind == Kind::Rule).map(|(_, object)| object);
+        let mut found: Vec<String> = rules
+            .filter(is_child)
+            .map(|rule| {
+                let (selector, taint) = (&rule["spec"]["deviceSelector"], &rule["spec"]["taint"]);
+                let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+                let of = ["driver", "pool", "device"].map(|part| text(&selector[part])).join("/");
+                format!("{of} {} {}", text(&taint["effect"]), text(&taint["timeAdded"]))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Names of the rules that `parent` is expanded into.
+    pub(crate) fn names_of_children(&self, parent: &str) -> Vec<String> {
+        let is_child = |rule: &Value| rule["metadata"]["ownerReferences"][0]["name"] == parent;
+        let rules = self.objects.iter().filter(|((kind, _), rule)| *kind == Kind::Rule && is_child(rule));
+        rules.map(|((_, name), _)| name.clone()).collect()
     }
 
     /// True when nothing waits for a time.

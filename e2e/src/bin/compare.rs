@@ -25,6 +25,9 @@ struct Arguments {
     /// Pods and claims of the load `state`, which only have to be held in memory. 0 leaves it out.
     #[arg(long, default_value_t = 20_000)]
     state: usize,
+    /// Pods of the load `evict`, which one rule evicts.
+    #[arg(long, default_value_t = 1000)]
+    evict: usize,
     /// Pools of the load `pools`, of 128 devices each; all of them are asked for at once.
     #[arg(long, default_value_t = 500)]
     pools: usize,
@@ -43,6 +46,8 @@ struct Arguments {
 enum Controller {
     /// The claim controller.
     Claims,
+    /// Device-taint eviction.
+    Eviction,
     /// The pool status controller.
     Pools,
 }
@@ -52,6 +57,7 @@ impl Controller {
     fn section(self) -> &'static str {
         match self {
             Self::Claims => "## Claim controller",
+            Self::Eviction => "## Device-taint eviction",
             Self::Pools => "## Pool status",
         }
     }
@@ -59,6 +65,7 @@ impl Controller {
     fn measures(self) -> &'static [Measure] {
         match self {
             Self::Claims => &MEASURES,
+            Self::Eviction => &EVICTION_MEASURES,
             Self::Pools => &POOL_MEASURES,
         }
     }
@@ -80,6 +87,15 @@ const MEASURES: [Measure; 8] = [
     Measure { title: "CPU for the state, s", load: "state", field: "cpu_s" },
     Measure { title: "peak memory with the state, MiB", load: "state", field: "peak_rss_mib" },
     Measure { title: "CPU for both loads, s", load: "both", field: "cpu_s" },
+];
+
+const EVICTION_MEASURES: [Measure; 6] = [
+    Measure { title: "rule to last Pod evicted, s", load: "evict", field: "evict_s" },
+    Measure { title: "p50 rule to Pod evicted, s", load: "evict", field: "p50_s" },
+    Measure { title: "p99 rule to Pod evicted, s", load: "evict", field: "p99_s" },
+    Measure { title: "rule to condition False, s", load: "evict", field: "condition_false_s" },
+    Measure { title: "CPU, s", load: "evict", field: "cpu_s" },
+    Measure { title: "peak memory, MiB", load: "evict", field: "peak_rss_mib" },
 ];
 
 const POOL_MEASURES: [Measure; 10] = [
@@ -139,6 +155,15 @@ async fn measure(arguments: &Arguments, generator: &Path, program: Program) -> R
         round.insert("both", serde_json::json!({"cpu_s": cpu.iter().sum::<f64>()}));
     }
     Ok(round)
+}
+
+async fn measure_eviction(arguments: &Arguments, generator: &Path, program: Program) -> Result<Round> {
+    let options = Options { controllers: String::new(), audit: false, ..Options::all_gates() };
+    let plane = ControlPlane::start(options).await?;
+    let manager = Manager::start(&plane, ManagerOptions::eviction_of(program, &plane).await?).await?;
+    let report = run_load(generator, &plane, &manager, "evict", arguments.evict, &[])?;
+    eprintln!("{program:?}: {report}");
+    Ok(Round::from([("evict", report)]))
 }
 
 async fn measure_pools(arguments: &Arguments, generator: &Path, program: Program) -> Result<Round> {
@@ -202,7 +227,7 @@ fn with_section(page: &str, heading: &str, text: &str) -> String {
     format!("{before}{section}{after}")
 }
 
-/// One line about the machine that was measured on.
+/// One line about the day and the machine of the measurement.
 fn machine() -> String {
     let field = |file: &str, name: &str| {
         let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -211,7 +236,8 @@ fn machine() -> String {
     };
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     format!(
-        "Machine: {cores} cores, {}, {} of memory, shared with the API server, etcd and the load generator.\n",
+        "{}; {cores} cores, {}, {} of memory, shared with the API server, etcd and the load generator.\n",
+        jiff::Timestamp::now().strftime("%Y-%m-%d"),
         field("/proc/cpuinfo", "model name"),
         field("/proc/meminfo", "MemTotal")
     )
@@ -229,7 +255,7 @@ async fn main() -> Result<()> {
         eprintln!("ours: {}", binaries::manager()?.display());
     }
 
-    for controller in [Controller::Claims, Controller::Pools] {
+    for controller in [Controller::Claims, Controller::Eviction, Controller::Pools] {
         if arguments.only.is_none_or(|only| only == controller) {
             compare(&arguments, &generator, controller, second).await?;
         }
@@ -250,6 +276,7 @@ async fn compare(
         for (program, rounds) in [(Program::InTree, &mut in_tree), (second, &mut ours)] {
             rounds.push(match controller {
                 Controller::Claims => measure(arguments, generator, program).await?,
+                Controller::Eviction => measure_eviction(arguments, generator, program).await?,
                 Controller::Pools => measure_pools(arguments, generator, program).await?,
             });
         }
@@ -264,6 +291,15 @@ async fn compare(
             binaries::KUBERNETES_VERSION,
             arguments.claims,
             arguments.state,
+            arguments.rounds,
+        ),
+        Controller::Eviction => format!(
+            "`e2e/bench/compare.sh --only eviction` measures dra-controller-manager against kube-controller-manager {} \
+             (device-taint eviction only, without a limit on its requests) and writes this section. Load: `evict -n {}` \
+             (as many Pods hold a device each, then one NoExecute rule for all devices of their driver is made); {} rounds \
+             in turns, each on a fresh API server. Less is better.",
+            binaries::KUBERNETES_VERSION,
+            arguments.evict,
             arguments.rounds,
         ),
         Controller::Pools => format!(

@@ -5,6 +5,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod cluster;
+mod expansion;
 mod guard;
 mod mass;
 mod stories;

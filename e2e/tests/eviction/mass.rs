@@ -83,6 +83,40 @@ async fn a_thousand_pods_are_evicted_once_each_although_the_manager_is_killed_in
 }
 
 #[tokio::test]
+async fn evictions_per_second_are_limited_over_all_rules() -> Result<()> {
+    const QPS: usize = 2;
+    const LIMITED: usize = 9;
+    let plane = ControlPlane::start(Options::all_gates()).await?;
+    let story = Story::begin(&plane, None).await?;
+    let pool = story.namespace.as_str();
+    for n in 0..LIMITED {
+        pod_with_device(&story, &format!("pod-{n}"), pool, json!([])).await?;
+    }
+    // Both rules are there before the manager is.
+    for n in 0..2 {
+        let name = format!("{pool}-{n}");
+        create_rule(&story, &rule(&name, json!({"pool": pool}), "NoExecute")?).await?;
+    }
+    let begun = Instant::now();
+    let _manager =
+        Manager::start(&plane, evictor(&plane, &[&format!("--eviction-qps={QPS}")]).await?).await?;
+    wait_until("all Pods leave", LIMIT, async || {
+        let pods = story.pods().list(&ListParams::default()).await?.items;
+        let now = pods.iter().filter(|pod| is_leaving(pod)).count();
+        // The first one goes at once; later ones not before their turn, however slow this machine is.
+        let turns = 1 + begun.elapsed().as_millis() * QPS as u128 / 1000;
+        if now as u128 > turns {
+            return Ok(Err(anyhow::anyhow!("{now} left within {:?}", begun.elapsed())));
+        }
+        ensure!(now == LIMITED, "{now} of {LIMITED} are leaving");
+        Ok(Ok(()))
+    })
+    .await??;
+    condition_is(&story, &format!("{pool}-0"), "False", &["9 pods evicted"]).await?;
+    story.manager_was_allowed_everything()
+}
+
+#[tokio::test]
 async fn a_pod_disruption_budget_holds_the_eviction_up_where_asked_for() -> Result<()> {
     let plane =
         ControlPlane::start(Options { controllers: "disruption".to_owned(), ..Options::all_gates() }).await?;

@@ -8,6 +8,8 @@
     reason = "a test that cannot go on should say where"
 )]
 
+mod eviction;
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
