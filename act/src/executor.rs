@@ -100,10 +100,10 @@ impl Executor {
         Self { pools: Some(metrics), ..self }
     }
 
-    /// The same executor, which writes down what it does.
+    /// The same executor, which writes down what it does, under the name of its controller.
     #[must_use]
-    pub fn journaling(self, journal: Option<Journal>) -> Self {
-        Self { journal, ..self }
+    pub fn journaling(self, journal: Option<&Journal>, by: &'static str) -> Self {
+        Self { journal: journal.map(|journal| journal.of(by)), ..self }
     }
 
     fn note(&self, key: &(dyn Display + Sync), what: impl FnOnce() -> Happening) {
@@ -377,6 +377,11 @@ impl Executor {
             }
             Action::RemoveFinalizer { claim } => {
                 let text = self.send(request::remove_finalizer(claim)).await?;
+                if is_finished(&text) {
+                    // The answer shows its last state under the version that it had before.
+                    self.shared.update(|view, now| view.gone::<Claim>(&claim.key, &claim.uid, now));
+                    return Ok(());
+                }
                 self.answered::<Claim>(&text)
             }
             Action::Delete { claim, .. } => self.delete::<Claim>(claim, request::delete(claim)).await,
@@ -464,7 +469,7 @@ impl Executor {
         self.shared.update(|view, now| {
             let counted = view.note_evicted(&pod.key, rules, now);
             let seen = match Pod::decode(&text) {
-                Ok(answer) if answer.meta.deleting && !deleted_at_once(&text) => {
+                Ok(answer) if answer.meta.deleting && !is_finished(&text) => {
                     view.observe(answer, Source::Answer, now)
                 }
                 // The eviction subresource answers with a status, whether the Pod is gone or on its way.
@@ -722,8 +727,8 @@ fn awaits_finalizers(kind: &str, text: &str) -> bool {
         .is_ok_and(|d| d.kind == kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty()))
 }
 
-/// The Pod that a DELETE returns has no time left: it is gone.
-fn deleted_at_once(text: &str) -> bool {
+/// What a DELETE or a write returns is being deleted, has no time left, and nothing holds it: it is gone.
+fn is_finished(text: &str) -> bool {
     serde_json::from_str::<Deleted>(text).is_ok_and(|d| {
         d.metadata.deletion_grace_period_seconds == Some(0)
             && d.metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty())

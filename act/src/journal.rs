@@ -10,6 +10,8 @@ use jiff::Timestamp;
 pub struct Record {
     /// When, by the wall clock.
     pub at: Timestamp,
+    /// Who did it: the controller's name as in `--controllers`.
+    pub by: &'static str,
     /// The key that was worked on.
     pub key: String,
     /// What happened.
@@ -34,15 +36,23 @@ pub enum Happening {
 
 /// A journal. Clones write to and read from the same one. It keeps all that is not taken.
 #[derive(Clone, Debug, Default)]
-pub struct Journal(Arc<Mutex<Vec<Record>>>);
+pub struct Journal {
+    records: Arc<Mutex<Vec<Record>>>,
+    by: &'static str,
+}
 
 impl Journal {
+    /// The same journal, for this controller to write to.
+    pub(crate) fn of(&self, by: &'static str) -> Self {
+        Self { by, ..self.clone() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn note(&self, at: Timestamp, key: String, what: Happening) {
-        self.lock().push(Record { at, key, what });
+        self.lock().push(Record { at, by: self.by, key, what });
     }
 
     /// Everything since the last time, in the order in which it happened.
