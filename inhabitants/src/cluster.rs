@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dra_allocator::objects::Node;
+use dra_allocator::{Features, Inventory, objects::Node};
 use dra_embedded::Server;
 use http::Method;
 use serde_json::{Value, json};
@@ -134,6 +134,32 @@ impl Cluster {
         nodes.iter().filter_map(|node| serde_json::from_value(Value::clone(node)).ok()).collect()
     }
 
+    /// What there is and who holds it.
+    pub fn inventory(&self) -> Inventory {
+        let mut inventory = Inventory::new(Features::default());
+        for class in self.all("DeviceClass") {
+            if let Ok(class) = serde_json::from_value(Value::clone(&class)) {
+                inventory.apply_class(&class);
+            }
+        }
+        for slice in self.all("ResourceSlice") {
+            if let Ok(slice) = serde_json::from_value(Value::clone(&slice)) {
+                inventory.apply_slice(&slice);
+            }
+        }
+        for rule in self.all("DeviceTaintRule") {
+            if let Ok(rule) = serde_json::from_value(Value::clone(&rule)) {
+                inventory.apply_taint_rule(&rule);
+            }
+        }
+        for claim in self.all("ResourceClaim") {
+            if let Ok(allocation) = serde_json::from_value(at(&claim, &["status", "allocation"]).clone()) {
+                inventory.apply_allocation(&format!("{}/{}", namespace(&claim), name(&claim)), &allocation);
+            }
+        }
+        inventory
+    }
+
     fn call(&self, method: Method, path: &str, content: &str, body: &Value) -> Result<Value, u16> {
         let (code, answer) = self.server.call(method, path, content, body);
         if code < 300 { Ok(answer) } else { Err(code) }
@@ -145,6 +171,16 @@ impl Cluster {
     /// The HTTP status of a refusal, as of all that follow.
     pub fn create(&self, kind: &str, body: &Value) -> Result<Value, u16> {
         self.call(Method::POST, &self.collection(kind), JSON, body)
+    }
+
+    /// Writes an object under its name as a PUT does; the answer of the server as it is.
+    pub fn replace(&self, kind: &str, body: &Value) -> (u16, Value) {
+        self.server.call(Method::PUT, &format!("{}/{}", self.collection(kind), name(body)), JSON, body)
+    }
+
+    /// Creates an object; the answer of the server as it is.
+    pub fn post(&self, kind: &str, body: &Value) -> (u16, Value) {
+        self.server.call(Method::POST, &self.collection(kind), JSON, body)
     }
 
     /// A merge patch of an object (`part` empty) or of its status (`/status`).

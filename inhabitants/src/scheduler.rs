@@ -7,7 +7,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use dra_allocator::{
-    Answer, Features, Inventory, Limits,
+    Answer, Inventory, Limits,
     objects::{Node, NodeSelector},
     selects,
 };
@@ -125,33 +125,8 @@ impl Scheduler {
             }
             needed.push((Arc::clone(claim), consumer));
         }
-        let inventory = self.inventory(&claims);
+        let inventory = self.cluster.inventory();
         nodes.iter().find_map(|node| place_on(pod, node, &needed, &inventory))
-    }
-
-    fn inventory(&self, claims: &[Arc<Value>]) -> Inventory {
-        let mut inventory = Inventory::new(Features::default());
-        for class in self.cluster.all("DeviceClass") {
-            if let Ok(class) = serde_json::from_value(Value::clone(&class)) {
-                inventory.apply_class(&class);
-            }
-        }
-        for slice in self.cluster.all("ResourceSlice") {
-            if let Ok(slice) = serde_json::from_value(Value::clone(&slice)) {
-                inventory.apply_slice(&slice);
-            }
-        }
-        for rule in self.cluster.all("DeviceTaintRule") {
-            if let Ok(rule) = serde_json::from_value(Value::clone(&rule)) {
-                inventory.apply_taint_rule(&rule);
-            }
-        }
-        for claim in claims {
-            if let Ok(allocation) = serde_json::from_value(at(claim, &["status", "allocation"]).clone()) {
-                inventory.apply_allocation(&format!("{}/{}", namespace(claim), name(claim)), &allocation);
-            }
-        }
-        inventory
     }
 
     fn carry_out(&self, work: &mut Work, write: Write, tell: Tell<'_>) -> Result<(), u16> {
