@@ -6,10 +6,12 @@ mod cli;
 mod commands;
 mod discovery;
 mod eviction;
+mod input;
 mod kinds;
 mod manager;
 mod pools;
 mod server;
+mod table;
 mod telemetry;
 
 use std::{process::ExitCode, sync::Arc};
@@ -25,6 +27,8 @@ pub fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let result = match cli.command {
         cli::Command::Run(options) => commands::run::run(&options),
+        cli::Command::Demo(options) => commands::demo::run(&options),
+        cli::Command::Simulate(options) => commands::simulate::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -105,7 +109,17 @@ pub async fn run_on(
     chance: Arc<Chance>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let settings = controllers.settings();
+    run_with(client, &controllers.settings(), clock, chance, stop).await
+}
+
+/// The same as the flags of `run` ask for.
+async fn run_with(
+    client: Client,
+    settings: &cli::Settings,
+    clock: Clock,
+    chance: Arc<Chance>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let watches = manager::Watches { client: client.clone(), runtime: None, pace: Pace::default() };
-    manager::run(client, &watches, &settings, None, clock, chance, stop).await
+    manager::run(client, &watches, settings, None, clock, chance, stop).await
 }
