@@ -1,6 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; everything else is for development.
-# Needs Rust (rust-toolchain.toml), Go >= 1.26, make and openssl. Binaries of the control plane are built once from
-# Go modules into $(CACHE) and found there by every later run.
+# The demo needs Rust (rust-toolchain.toml) only, the rest Go >= 1.26, make and openssl, too. Binaries of the control plane
+# are built once from Go modules into $(CACHE) and found there by every later run.
 
 CACHE ?= $(or $(DRACM_CACHE),$(HOME)/.cache/dra-controller-manager)
 export DRACM_CACHE := $(CACHE)
@@ -8,10 +8,14 @@ PROFILE ?= ci
 BIN := $(CURDIR)/target/$(PROFILE)
 export DRACM_BIN ?= $(BIN)/dra-controller-manager
 
-.PHONY: demo test long simulation build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
+.PHONY: demo demo-real test long simulation build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
 
-## Start a real control plane with our manager, run the examples and print what happened.
-demo: build control-plane
+## What the controllers do, told on an API server in memory.
+demo: build
+	$(BIN)/dra-controller-manager demo
+
+## The same on a real control plane with our manager as a process.
+demo-real: build control-plane
 	cargo build --locked --profile $(PROFILE) -p dra-e2e --bin demo
 	$(BIN)/demo
 
