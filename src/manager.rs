@@ -179,7 +179,8 @@ fn view_of(
     ));
     if needs_devices {
         shared.update(|view, _| {
-            view.keep_devices(Features::default());
+            // Slices can name compatibility groups only where their gate is on, whatever its default.
+            view.keep_devices(Features { compatibility_groups: true, ..Features::default() });
             None
         });
     }
@@ -309,7 +310,10 @@ impl Start<'_> {
             }
         }
         if settings.pools.is_some() {
-            kinds.push(self.follow::<ResourcePoolStatusRequest>(tasks, false, || {}));
+            // They are few, and somebody waits for each answer: they are not left to gather, nor do they slow others down.
+            let watches = Watches { pace: Pace::default(), ..self.watches.clone() };
+            let mut start = Start { watches: &watches, ..*self };
+            kinds.push(start.follow::<ResourcePoolStatusRequest>(tasks, false, || {}));
         }
         if settings.resourceclaim {
             kinds.push(self.follow::<ClaimTemplate>(tasks, true, || {}));

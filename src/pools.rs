@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use dra_act::Executor;
+use dra_allocator::{Inventory, PoolId};
 use dra_api::names;
 use dra_controllers::{
     resourcepoolstatusrequest::{
@@ -17,7 +18,6 @@ use dra_runtime::{
     queue::{Queue, QueuesMetrics},
 };
 use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts, Registry};
-use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::cli::PoolSettings;
@@ -83,30 +83,40 @@ impl PoolController {
         self.queue.close();
     }
 
-    /// Brings the gauges up to date; call it before a scrape.
+    /// Brings the gauges of queue and requests up to date; call it before a scrape.
     pub(crate) fn refresh_metrics(&self, view: &View) {
         self.queue.refresh_metrics();
-        if let Some(inventory) = view.inventory() {
-            self.gauges.set(&live(inventory, self.most_series));
-        }
         self.gauges.pending.set(i64::try_from(view.index.unanswered_count()).unwrap_or(i64::MAX));
+    }
+
+    /// Brings the gauges of pools up to date. That takes time in a large cluster: give it a snapshot, and not the view
+    /// that watches wait for.
+    pub(crate) fn refresh_pools(&self, inventory: &Inventory) {
+        self.gauges.set(&live(inventory, self.most_series));
     }
 }
 
-/// All pools as JSON: `status` as a request would be answered, `report` with what the API has no place for.
-pub(crate) fn debug_pools(view: &View, driver: Option<&str>, pool: Option<&str>) -> Value {
+/// Pools as a JSON list: `status` as a request would be answered, `report` with what the API has no place for. All of
+/// them, or those of a driver or name.
+pub(crate) fn debug_pools(inventory: &Inventory, driver: Option<&str>, pool: Option<&str>) -> String {
     let wanted = |text: &str, wanted: Option<&str>| wanted.is_none_or(|wanted| wanted == text);
-    let found: Vec<Value> = view
-        .inventory()
-        .into_iter()
-        .flat_map(|inventory| {
-            inventory
-                .pools()
-                .filter(|id| wanted(&id.driver, driver) && wanted(&id.pool, pool))
-                .filter_map(|id| serde_json::to_value(&*inventory.pool_summary(id)?).ok())
-        })
-        .collect();
-    Value::Array(found)
+    let mut text = String::from("[");
+    let mut add = |id: &PoolId| {
+        let Some(summary) = inventory.pool_summary(id) else { return };
+        let Ok(json) = serde_json::to_string(&*summary) else { return };
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&json);
+    };
+    if let (Some(driver), Some(pool)) = (driver, pool) {
+        add(&PoolId::new(driver, pool));
+    } else {
+        let found = inventory.pools().filter(|id| wanted(&id.driver, driver) && wanted(&id.pool, pool));
+        found.for_each(add);
+    }
+    text.push(']');
+    text
 }
 
 /// Live numbers. `node` and `pool` are empty where a row stands for several.
@@ -176,7 +186,8 @@ impl Gauges {
             )?,
             level: integers(
                 "dra_pool_series_level",
-                "1 for what one row of dra_pool_ metrics stands for: pool, or above --max-pool-series node, then driver",
+                "1 for what one row of dra_pool_ metrics stands for: pool, or above --max-pool-series node, then \
+                 driver, driver_only (without partition types, capacities and counters), cluster (likewise)",
                 &["level"],
             )?,
             pending,
@@ -190,7 +201,7 @@ impl Gauges {
         self.partitions.reset();
         self.capacity.reset();
         self.stranded.reset();
-        for level in [Level::Pool, Level::Node, Level::Driver] {
+        for level in Level::ALL {
             self.level.with_label_values(&[level.name()]).set(i64::from(level == live.level));
         }
         for (labels, numbers) in &live.rows {
@@ -236,5 +247,204 @@ impl Gauges {
         for (counter, value) in &numbers.stranded_counters {
             self.stranded.with_label_values(&[driver, node, pool, counter]).set(*value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::pending,
+        io,
+        sync::{Mutex, MutexGuard},
+        time::Duration,
+    };
+
+    use dra_allocator::{Features, objects::ResourceSlice};
+    use dra_controllers::resourceclaim::Gates;
+    use dra_embedded::Server;
+    use dra_runtime::{Clock, watch::Pace};
+    use http::Method;
+    use serde_json::{Value, json};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+    use crate::{cli::Settings, manager};
+
+    const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+    const RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
+    const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    const REQUESTS: &str = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests";
+
+    fn server() -> Server {
+        Server::new(1, "2026-01-01T00:00:00Z".parse().unwrap())
+    }
+
+    fn post(server: &Server, path: &str, body: &Value) -> u16 {
+        server.call(Method::POST, path, "application/json", body).0
+    }
+
+    fn slice() -> Value {
+        json!({"metadata": {"name": "s"}, "spec": {"driver": "gpu.dev", "allNodes": true,
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "a"}, {"name": "b"}]}})
+    }
+
+    fn question() -> Value {
+        json!({"metadata": {"name": "r"}, "spec": {"driver": "gpu.dev"}})
+    }
+
+    /// Runs the manager until the story has been told.
+    async fn run(server: &Server, rules: bool, story: impl Future<Output = ()>) {
+        let settings = Settings {
+            resourceclaim: true,
+            gates: Gates::default(),
+            workers: 1,
+            limit: None,
+            eviction: None,
+            pools: Some(PoolSettings { most_series: 100, rules }),
+            debug: false,
+        };
+        let client = server.client();
+        let watches = manager::Watches { client: client.clone(), runtime: None, pace: Pace::default() };
+        let (clock, chance) = (Clock::starting_at(server.now()), Arc::new(Chance::seeded(1)));
+        let manager = manager::run(client, &watches, &settings, None, clock, chance, pending());
+        tokio::select! {
+            result = manager => panic!("the manager has ended: {result:?}"),
+            () = story => {}
+        }
+    }
+
+    /// The status of the request, as soon as there is one.
+    async fn answer(server: &Server) -> Value {
+        loop {
+            let found = server.objects("ResourcePoolStatusRequest");
+            let status = found.first().and_then(|request| request.get("status").cloned());
+            if let Some(status) = status.filter(|status| !status.is_null()) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Log {
+        fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Log {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_that_is_not_served_is_said_once_and_found_when_it_appears() {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let server = server();
+        server.serve("ResourcePoolStatusRequest", "v1alpha3", false);
+        assert_eq!(post(&server, SLICES, &slice()), 201);
+        run(&server, true, async {
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            let template = json!({"metadata": {"name": "t"}, "spec": {"spec": {"devices": {}}}});
+            assert_eq!(post(&server, TEMPLATES, &template), 201);
+            let entries = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+            let spec = json!({"containers": [{"name": "c", "image": "i:1"}], "resourceClaims": entries});
+            assert_eq!(post(&server, PODS, &json!({"metadata": {"name": "web"}, "spec": spec})), 201);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(server.objects("ResourceClaim").len(), 1, "everything else runs");
+
+            server.serve("ResourcePoolStatusRequest", "v1alpha3", true);
+            assert_eq!(post(&server, REQUESTS, &question()), 201);
+            let status = tokio::time::timeout(Duration::from_mins(1), answer(&server)).await.unwrap();
+            assert_eq!(status["pools"][0]["totalDevices"], 2, "{status}");
+        })
+        .await;
+        let text = String::from_utf8(log.lock().clone()).unwrap();
+        let said =
+            text.lines().filter(|line| line.contains("does not serve") && line.contains("PoolStatusRequest"));
+        assert_eq!(said.count(), 1, "{text}");
+    }
+
+    /// `taint rule applies when gate is enabled` and `… ignored when gate is disabled` of `controller_test.go`.
+    #[tokio::test(start_paused = true)]
+    async fn rules_count_only_where_their_gate_is_on() {
+        for (gate, unavailable) in [(true, 1), (false, 0)] {
+            let server = server();
+            assert_eq!(post(&server, SLICES, &slice()), 201);
+            let selector = json!({"driver": "gpu.dev", "pool": "p", "device": "a"});
+            let rule = json!({"metadata": {"name": "rule"},
+                "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}}});
+            assert_eq!(post(&server, RULES, &rule), 201);
+            run(&server, gate, async {
+                assert_eq!(post(&server, REQUESTS, &question()), 201);
+                let status = tokio::time::timeout(Duration::from_mins(1), answer(&server)).await.unwrap();
+                let pool = &status["pools"][0];
+                assert_eq!(
+                    (&pool["unavailableDevices"], &pool["totalDevices"]),
+                    (&json!(unavailable), &json!(2))
+                );
+            })
+            .await;
+        }
+    }
+
+    /// End to end in virtual time: the answer, and the end of the request an hour later.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_answered_at_once_and_gone_after_an_hour() {
+        let server = server();
+        assert_eq!(post(&server, SLICES, &slice()), 201);
+        run(&server, true, async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(post(&server, REQUESTS, &question()), 201);
+            let status = tokio::time::timeout(Duration::from_secs(1), answer(&server)).await.unwrap();
+            assert_eq!(status["conditions"][0]["type"], "Complete");
+            tokio::time::sleep(Duration::from_mins(59)).await;
+            assert_eq!(server.objects("ResourcePoolStatusRequest").len(), 1);
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            assert!(server.objects("ResourcePoolStatusRequest").is_empty());
+        })
+        .await;
+    }
+
+    #[test]
+    fn pools_are_shown_by_driver_and_name() {
+        let mut inventory = Inventory::new(Features::ALL);
+        for (name, driver, pool) in [("s", "a.dev", "p"), ("t", "a.dev", "q"), ("u", "b.dev", "p")] {
+            let mut slice = ResourceSlice::default();
+            slice.metadata.name = name.to_owned();
+            slice.spec.driver = driver.to_owned();
+            slice.spec.pool.name = pool.to_owned();
+            inventory.apply_slice(&slice);
+        }
+        let names = |driver, pool| -> Vec<String> {
+            let found: Vec<Value> = serde_json::from_str(&debug_pools(&inventory, driver, pool)).unwrap();
+            assert!(found.iter().all(|one| one["status"]["poolName"].is_string()), "{found:?}");
+            found.iter().map(|one| one["report"]["pool"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(None, None), ["a.dev/p", "a.dev/q", "b.dev/p"]);
+        assert_eq!(names(Some("a.dev"), None), ["a.dev/p", "a.dev/q"]);
+        assert_eq!(names(None, Some("p")), ["a.dev/p", "b.dev/p"]);
+        assert_eq!(names(Some("b.dev"), Some("p")), ["b.dev/p"]);
+        assert_eq!(names(Some("b.dev"), Some("q")), [""; 0]);
     }
 }

@@ -6,14 +6,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use anyhow::Result;
 use axum::{
     Router,
     extract::{Query, State},
     http::{StatusCode, header},
-    response::IntoResponse,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use dra_act::Shared;
+use dra_allocator::Inventory;
 use dra_api::ClaimSource;
 use dra_controllers::resourceclaim;
 use dra_runtime::queue::Queue;
@@ -67,7 +69,7 @@ impl Reporter {
         self.queue.refresh_metrics();
         self.claims.reset();
         let now = self.shared.clock().elapsed();
-        self.shared.read(|view| {
+        let devices = self.shared.read(|view| {
             if let Some(eviction) = &self.eviction {
                 eviction.refresh_metrics(view, now);
             }
@@ -84,7 +86,11 @@ impl Reporter {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 self.claims.with_label_values(&[flag(allocated), flag(admin), source]).set(count);
             }
+            view.inventory().map(Inventory::snapshot)
         });
+        if let (Some(pools), Some(devices)) = (&self.pools, devices) {
+            pools.refresh_pools(&devices);
+        }
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 
@@ -130,16 +136,28 @@ async fn pools(
     State(reporter): State<Arc<Reporter>>,
     Query(query): Query<HashMap<String, String>>,
 ) -> impl IntoResponse {
-    let wanted = |name: &str| query.get(name).map(String::as_str);
-    let found = reporter.shared.read(|view| debug_pools(view, wanted("driver"), wanted("pool")));
-    ([(header::CONTENT_TYPE, "application/json")], found.to_string())
+    let found = aside(move || {
+        let wanted = |name: &str| query.get(name).map(String::as_str);
+        let devices = reporter.shared.read(|view| view.inventory().map(Inventory::snapshot));
+        let found = devices.map(|devices| debug_pools(&devices, wanted("driver"), wanted("pool")));
+        Ok(found.unwrap_or_else(|| "[]".to_owned()))
+    });
+    answer("application/json", found.await)
 }
 
 async fn metrics(State(reporter): State<Arc<Reporter>>) -> impl IntoResponse {
-    match reporter.metrics() {
-        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, prometheus::TEXT_FORMAT.to_owned())], text)
-            .into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    answer(prometheus::TEXT_FORMAT, aside(move || Ok(reporter.metrics()?)).await)
+}
+
+/// Computes on a thread of its own: the runtime's only one has controllers to run.
+async fn aside(compute: impl FnOnce() -> Result<String> + Send + 'static) -> Result<String> {
+    tokio::task::spawn_blocking(compute).await?
+}
+
+fn answer(content: &'static str, text: Result<String>) -> Response {
+    match text {
+        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, content)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
     }
 }
 

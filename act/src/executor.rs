@@ -571,9 +571,7 @@ impl Executor {
             Action::CreateRule(new) => self.refresh_rule(new.version, &new.key).await,
             Action::CorrectRule(to) => self.refresh_rule(to.version, &to.rule.key).await,
             Action::DeleteRule { rule, version } => self.refresh_rule(*version, &rule.key).await,
-            Action::Expire { request, .. } => {
-                self.refresh_object::<ResourcePoolStatusRequest>(&request.key).await
-            }
+            Action::Expire { request, .. } => self.refresh_seen::<ResourcePoolStatusRequest>(request).await,
             Action::Create(_)
             | Action::Notify(_)
             | Action::Schedule { .. }
@@ -590,7 +588,7 @@ impl Executor {
             return false;
         }
         let request = &answer.request;
-        if self.refresh_object::<ResourcePoolStatusRequest>(&request.key).await {
+        if self.refresh_seen::<ResourcePoolStatusRequest>(request).await {
             return true;
         }
         if refused && !answer.failed {
@@ -598,6 +596,18 @@ impl Executor {
             self.shared.update(|view, _| view.note_answer_refused(&request.uid, &text));
         }
         refused && !answer.failed
+    }
+
+    /// True if the object now is another one, or in another state, than the action was planned for; the watch may have
+    /// shown that before.
+    async fn refresh_seen<T: Tracked>(&self, seen: &Precondition) -> bool {
+        if self.fetch::<T>(&seen.key).await.is_err() {
+            return false;
+        }
+        self.shared.read(|view| {
+            let now = T::store(view).get(&seen.key).map(Object::meta);
+            now.is_none_or(|now| (&now.uid, now.resource_version) != (&seen.uid, seen.resource_version))
+        })
     }
 
     async fn refresh_object<T: Tracked>(&self, key: &ObjectKey) -> bool {

@@ -37,6 +37,8 @@ pub(crate) struct Class {
 pub struct Inventory {
     features: Features,
     pools: imbl::OrdMap<PoolId, Arc<Pool>>,
+    /// How many pools of each driver have slices.
+    published: imbl::OrdMap<Arc<str>, usize>,
     /// The pool of each slice.
     slices: imbl::OrdMap<Arc<str>, PoolId>,
     /// Pools that have slices for a certain node, with their number.
@@ -68,6 +70,7 @@ impl Inventory {
         Self {
             features,
             pools: imbl::OrdMap::new(),
+            published: imbl::OrdMap::new(),
             slices: imbl::OrdMap::new(),
             by_node: imbl::OrdMap::new(),
             shared: imbl::OrdMap::new(),
@@ -180,10 +183,24 @@ impl Inventory {
 
     fn change_pool(&mut self, id: &PoolId, change: impl FnOnce(&mut Pool)) {
         let pool = self.pools.entry(id.clone()).or_insert_with(|| Arc::new(Pool::new(id.clone())));
+        let was = pool.is_published();
         change(Arc::make_mut(pool));
+        let is = pool.is_published();
         if pool.is_empty() {
             self.pools.remove(id);
         }
+        if was != is {
+            let before = self.published_pools(&id.driver);
+            match if is { before.saturating_add(1) } else { before.saturating_sub(1) } {
+                0 => self.published.remove(&id.driver),
+                count => self.published.insert(id.driver.clone(), count),
+            };
+        }
+    }
+
+    /// How many pools of the driver have slices.
+    pub(crate) fn published_pools(&self, driver: &str) -> usize {
+        self.published.get(driver).copied().unwrap_or_default()
     }
 
     /// Adds a class or replaces the one of the same name.
@@ -247,13 +264,17 @@ impl Inventory {
 
     /// Records what a claim holds, instead of what was recorded for it before.
     pub fn apply_holdings(&mut self, claim: &str, holdings: Vec<Holding>) {
-        self.remove_allocation(claim);
-        if holdings.is_empty() {
+        if self.holdings(claim) == holdings {
             return;
         }
+        let former = self.holdings.remove(claim);
         let claim: Arc<str> = claim.into();
+        // First what is new: what is remembered of a device that the claim keeps would go with its last holder.
         self.add_holdings(&claim, &holdings);
-        self.holdings.insert(claim, holdings.into());
+        self.drop_holdings(&claim, former.as_deref().unwrap_or_default());
+        if !holdings.is_empty() {
+            self.holdings.insert(claim, holdings.into());
+        }
     }
 
     /// Records what a claim holds, as if for ever: the claim cannot be removed.
@@ -267,8 +288,13 @@ impl Inventory {
 
     /// Forgets what a claim was given. One that was given nothing is ignored.
     pub fn remove_allocation(&mut self, claim: &str) {
-        let Some(holdings) = self.holdings.remove(claim) else { return };
-        for Holding { device, kind } in holdings.iter() {
+        if let Some(holdings) = self.holdings.remove(claim) {
+            self.drop_holdings(claim, &holdings);
+        }
+    }
+
+    fn drop_holdings(&mut self, claim: &str, holdings: &[Holding]) {
+        for Holding { device, kind } in holdings {
             self.change_pool(&device.pool, |pool| {
                 pool.change_use(&device.device, |used| used.remove(claim, kind));
             });

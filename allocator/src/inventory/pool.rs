@@ -13,6 +13,7 @@ use crate::amount::{self, Nanos};
 use crate::features::Features;
 use crate::ids::PoolId;
 use crate::summary::PoolSummary;
+use crate::summary::status::PoolStatus;
 
 /// A slice in its pool.
 #[derive(Clone, Debug)]
@@ -91,9 +92,11 @@ pub(crate) struct Pool {
     slots: Vec<Slot>,
     /// Devices that somebody holds, published or not.
     uses: imbl::OrdMap<Arc<str>, Arc<DeviceUse>>,
-    /// What held devices consumed when a slice last published them: hardware does not come free because its
-    /// description is withdrawn.
-    withdrawn: imbl::OrdMap<Arc<str>, Arc<[Consumption]>>,
+    /// What held devices consumed when a slice last published them, and its generation: hardware does not come free
+    /// because its description is withdrawn.
+    withdrawn: imbl::OrdMap<Arc<str>, (i64, Arc<[Consumption]>)>,
+    /// The status of the pool as requests are answered with, once somebody has asked.
+    status: OnceLock<Arc<PoolStatus>>,
     /// What there is to tell about the pool, once somebody has asked.
     summary: OnceLock<Arc<PoolSummary>>,
     whole: OnceLock<Arc<Whole>>,
@@ -115,6 +118,7 @@ impl Pool {
             slots: Vec::new(),
             uses: imbl::OrdMap::new(),
             withdrawn: imbl::OrdMap::new(),
+            status: OnceLock::new(),
             summary: OnceLock::new(),
             whole: OnceLock::new(),
             baseline: OnceLock::new(),
@@ -128,6 +132,11 @@ impl Pool {
     /// Neither published nor held: nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.uses.is_empty()
+    }
+
+    /// Some slice publishes it.
+    pub(crate) fn is_published(&self) -> bool {
+        !self.slots.is_empty()
     }
 
     fn find(&self, name: &str) -> Result<usize, usize> {
@@ -161,22 +170,45 @@ impl Pool {
         Some(slice)
     }
 
-    /// Keeps what held devices of a slice that goes consume.
+    /// Keeps what held devices of a slice that goes consume, unless a later generation has told more.
     fn remember(&mut self, slice: &Slice) {
-        if slice.consumption_list_count() == 0 {
+        if slice.consumption_list_count() == 0 && self.withdrawn.is_empty() {
             return;
         }
-        for (name, _) in self.uses.iter().filter(|(_, used)| used.is_allocated()) {
-            let Some(device) = slice.find(name).next().and_then(|at| slice.device(at)) else { continue };
-            if device.consumption_list().is_some() {
-                self.withdrawn.insert(name.clone(), device.consumptions().into());
+        let is_held = |used: &DeviceUse| used.is_allocated();
+        // Whichever are fewer are gone through: a slice has few devices, and so have most pools holders.
+        let held: Vec<Arc<str>> = if self.uses.len() < slice.len() {
+            let of_slice = self.uses.iter().filter(|(name, used)| is_held(used) && slice.contains(name));
+            of_slice.map(|(name, _)| name.clone()).collect()
+        } else {
+            let names = slice.devices().filter_map(|device| self.uses.get_key_value(device.name()));
+            names.filter(|(_, used)| is_held(used)).map(|(name, _)| name.clone()).collect()
+        };
+        for name in held {
+            let known = self.withdrawn.get(&name).map(|(generation, _)| *generation);
+            if known.is_some_and(|known| known > slice.generation) {
+                continue;
+            }
+            let device = slice.find(&name).next().and_then(|at| slice.device(at));
+            match device.filter(|device| device.consumption_list().is_some()) {
+                Some(device) => {
+                    self.withdrawn.insert(name, (slice.generation, device.consumptions().into()));
+                }
+                None => {
+                    self.withdrawn.remove(&name);
+                }
             }
         }
     }
 
-    /// What a held device consumed when it was last published, if that was seen.
-    pub(crate) fn withdrawn(&self, device: &str) -> &[Consumption] {
-        self.withdrawn.get(device).map_or(&[], |consumptions| consumptions)
+    /// What a held device consumed when it was last published, and in which generation, if that was seen.
+    pub(crate) fn withdrawn(&self, device: &str) -> Option<(i64, &[Consumption])> {
+        self.withdrawn.get(device).map(|(generation, consumptions)| (*generation, &**consumptions))
+    }
+
+    /// The status of the pool; computed once after each change.
+    pub(crate) fn status(&self, compute: impl FnOnce() -> PoolStatus) -> &Arc<PoolStatus> {
+        self.status.get_or_init(|| Arc::new(compute()))
     }
 
     /// What there is to tell about the pool; computed once after each change.
@@ -184,29 +216,29 @@ impl Pool {
         self.summary.get_or_init(|| Arc::new(compute()))
     }
 
-    /// Something outside the pool has changed that its summary tells.
+    /// Something has changed that status and summary tell.
     pub(crate) fn forget_summary(&mut self) {
+        self.status = OnceLock::new();
         self.summary = OnceLock::new();
     }
 
     pub(crate) fn has_summary(&self) -> bool {
-        self.summary.get().is_some()
+        self.status.get().is_some() || self.summary.get().is_some()
     }
 
     /// Changes who holds a device.
     pub(crate) fn change_use(&mut self, device: &Arc<str>, change: impl FnOnce(&mut DeviceUse)) {
-        let mut used = self.uses.get(device).map_or_else(DeviceUse::default, |used| (**used).clone());
-        let was = (used.is_dedicated(), used.is_allocated());
-        change(&mut used);
-        let is = (used.is_dedicated(), used.is_allocated());
         self.forget_summary();
-        if !is.1 {
-            self.withdrawn.remove(device);
-        }
+        // In place: a device may have thousands of shares.
+        let used = Arc::make_mut(self.uses.entry(device.clone()).or_default());
+        let was = (used.is_dedicated(), used.is_allocated());
+        change(used);
+        let is = (used.is_dedicated(), used.is_allocated());
         if used.is_empty() {
             self.uses.remove(device);
-        } else {
-            self.uses.insert(device.clone(), Arc::new(used));
+        }
+        if !is.1 {
+            self.withdrawn.remove(device);
         }
         if was.0 != is.0 {
             for slot in &mut self.slots {

@@ -76,7 +76,14 @@ pub fn holdings(allocation: &AllocationResult, consumable_capacity: bool) -> Vec
 /// What claims hold on one device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceUse {
+    /// In the order of the claims' names, so that nothing depends on the order in which they came.
     holders: Vec<Holder>,
+    /// How many of them hold the whole device.
+    dedicated: usize,
+    /// How many of them write down amounts for a whole device.
+    recorded: usize,
+    /// How many of them hold it for administration.
+    admin: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -86,14 +93,31 @@ struct Holder {
 }
 
 impl DeviceUse {
+    /// How many holders of this kind there are, if that is counted.
+    fn counted(&mut self, kind: &HoldingKind) -> Option<&mut usize> {
+        match kind {
+            HoldingKind::Dedicated => Some(&mut self.dedicated),
+            HoldingKind::Recorded { .. } => Some(&mut self.recorded),
+            HoldingKind::Admin => Some(&mut self.admin),
+            HoldingKind::Share { .. } | HoldingKind::Consumed { .. } => None,
+        }
+    }
+
     pub(crate) fn add(&mut self, claim: &Arc<str>, kind: &HoldingKind) {
-        self.holders.push(Holder { claim: claim.clone(), kind: kind.clone() });
+        let position = self.holders.partition_point(|holder| *holder.claim <= **claim);
+        self.holders.insert(position, Holder { claim: claim.clone(), kind: kind.clone() });
+        if let Some(count) = self.counted(kind) {
+            *count = count.saturating_add(1);
+        }
     }
 
     pub(crate) fn remove(&mut self, claim: &str, kind: &HoldingKind) {
-        let held = |holder: &Holder| *holder.claim == *claim && holder.kind == *kind;
-        if let Some(position) = self.holders.iter().position(held) {
-            self.holders.remove(position);
+        let first = self.holders.partition_point(|holder| *holder.claim < *claim);
+        let mut same = self.holders.iter().skip(first).take_while(|holder| *holder.claim == *claim);
+        let Some(position) = same.position(|holder| holder.kind == *kind) else { return };
+        self.holders.remove(first.saturating_add(position));
+        if let Some(count) = self.counted(kind) {
+            *count = count.saturating_sub(1);
         }
     }
 
@@ -103,7 +127,12 @@ impl DeviceUse {
 
     /// The device is not available to anybody else.
     pub(crate) fn is_dedicated(&self) -> bool {
-        self.holders.iter().any(|holder| holder.kind == HoldingKind::Dedicated)
+        self.dedicated > 0
+    }
+
+    /// Somebody has the whole device and no amounts are written down for it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.dedicated > self.recorded
     }
 
     /// The device has a share, or capacity taken from it; a further share is free of counters and groups.
@@ -115,7 +144,7 @@ impl DeviceUse {
 
     /// The device counts as allocated where counters and compatibility groups are summed up.
     pub(crate) fn is_allocated(&self) -> bool {
-        self.holders.iter().any(|holder| holder.kind != HoldingKind::Admin)
+        self.holders.len() > self.admin
     }
 
     /// What is taken of a capacity, in nano-units.

@@ -141,6 +141,13 @@ fn without_numbers(name: &str) -> String {
     text
 }
 
+/// Letters, marks, numbers, punctuation, symbols and the plain space (`unicode.IsPrint` of Go).
+fn is_printable(character: char) -> bool {
+    // At the start of a text, marks would be escaped too.
+    let escaped: String = ['-', character].iter().collect::<String>().escape_debug().skip(1).collect();
+    !escaped.starts_with("\\u")
+}
+
 /// A text as Go's `%q` writes it.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
@@ -157,8 +164,9 @@ fn quoted(text: &str) -> String {
             '\u{b}' => quoted.push_str("\\v"),
             // Writing to a String cannot fail.
             ascii if ascii.is_ascii_control() => drop(write!(quoted, "\\x{:02x}", u32::from(ascii))),
-            other if other.is_control() => drop(write!(quoted, "\\u{:04x}", u32::from(other))),
-            plain => quoted.push(plain),
+            plain if is_printable(plain) => quoted.push(plain),
+            short if u32::from(short) < 0x1_0000 => drop(write!(quoted, "\\u{:04x}", u32::from(short))),
+            long => drop(write!(quoted, "\\U{:08x}", u32::from(long))),
         }
     }
     quoted.push('"');
@@ -171,11 +179,12 @@ struct Type {
     cost: Vec<(String, Nanos)>,
 }
 
-/// `devices` are those of `slices`, in the same order.
+/// `devices` are those of `slices`, in the same order; `unpublished` are held and in none of them.
 pub(super) fn partitions(
     pool: &Pool,
     slices: &[&Slice],
     devices: &[Member<'_>],
+    unpublished: &[&str],
     default_attribute: Option<&str>,
 ) -> Result<Vec<PartitionTypeStatus>, String> {
     let id = &pool.id;
@@ -240,10 +249,9 @@ pub(super) fn partitions(
             known.free.push(draw);
         }
     }
-    for (name, _) in pool.uses().filter(|(_, used)| used.is_allocated()) {
-        if !slices.iter().any(|slice| slice.contains(name)) {
-            left.charge(&names.draw(last_published(pool, name)));
-        }
+    let generation = slices.first().map_or(0, |slice| slice.generation);
+    for name in unpublished {
+        left.charge(&names.draw(last_published(pool, generation, name)));
     }
     let number = types.len();
     if number > MOST_ITEMS {
@@ -266,17 +274,18 @@ pub(super) fn partitions(
         .collect())
 }
 
-/// What a device that is not published any more consumes: by the newest slice that still has it, or as it was when
-/// that slice went.
-fn last_published<'a>(pool: &'a Pool, name: &str) -> &'a [Consumption] {
-    pool.slots()
-        .iter()
-        .filter_map(|slot| {
-            let device = slot.slice.find(name).next().and_then(|at| slot.slice.device(at))?;
-            Some((slot.slice.generation, device.consumptions()))
+/// What a device that the newest generation does not publish consumes: by the newest slice that still has it, or as
+/// it was when such a slice went.
+fn last_published<'a>(pool: &'a Pool, newest: i64, name: &str) -> &'a [Consumption] {
+    let older = pool.slots().iter().map(|slot| &slot.slice).filter(|slice| slice.generation < newest);
+    older
+        .filter_map(|slice| {
+            let device = slice.find(name).next().and_then(|at| slice.device(at))?;
+            Some((slice.generation, device.consumptions()))
         })
+        .chain(pool.withdrawn(name))
         .max_by_key(|(generation, _)| *generation)
-        .map_or_else(|| pool.withdrawn(name), |(_, consumptions)| consumptions)
+        .map_or(&[], |(_, consumptions)| consumptions)
 }
 
 #[cfg(test)]
@@ -287,5 +296,10 @@ mod tests {
     fn texts_are_quoted_as_in_go() {
         assert_eq!(quoted("1g.5gb"), r#""1g.5gb""#);
         assert_eq!(quoted("a\"b\\c\n\u{1}\u{7f}é\u{85}"), r#""a\"b\\c\n\x01\x7fé\u0085""#);
+        assert_eq!(
+            quoted("a\u{a0}b\u{200b}\u{3000}\u{e000}\u{f0000}"),
+            r#""a\u00a0b\u200b\u3000\ue000\U000f0000""#
+        );
+        assert_eq!(quoted("'e\u{301}日本😀"), "\"'e\u{301}日本😀\"");
     }
 }

@@ -3,13 +3,13 @@
 //! Unlike the status of the API this judges a pool as the scheduler does (nothing can be allocated from one that is not
 //! valid), and says what is free but of no use, and what is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dra_api::quantity::{Format, Quantity};
 use serde::Serialize;
 
-use super::status::{Member, Taints, double_held, grouping, partition_type};
+use super::status::{Member, Taints, double_held, grouping, partition_type, unpublished};
 use crate::amount::{self, Nanos};
 use crate::ids::PoolId;
 use crate::inventory::Inventory;
@@ -155,11 +155,15 @@ pub(super) fn report(inventory: &Inventory, pool: &Pool, default_attribute: Opti
         .collect();
     let usable = problem.is_none();
     let next = Simulation::new(&baseline, features.compatibility_groups);
-    let allocatable = devices
+    let allocatable =
+        devices.iter().filter(|candidate| usable && candidate.is_free() && next.fits(candidate)).count();
+    // While a new generation is published slice by slice, devices of the one before are not missing.
+    let is_missing = |name: &str| is_complete || !pool.slots().iter().any(|slot| slot.slice.contains(name));
+    let held: BTreeSet<&str> = devices
         .iter()
-        .filter(|candidate| usable && candidate.is_free() && next.clone().take(candidate))
-        .count();
-    let published = |name: &str| slices.iter().any(|slice| slice.contains(name));
+        .filter(|candidate| candidate.allocated)
+        .map(|candidate| candidate.device.name())
+        .collect();
     PoolReport {
         pool: pool.id.to_string(),
         generation: slices.first().map_or(0, |slice| slice.generation),
@@ -168,10 +172,10 @@ pub(super) fn report(inventory: &Inventory, pool: &Pool, default_attribute: Opti
         allocated: devices.iter().filter(|candidate| candidate.allocated).count(),
         tainted: devices.iter().filter(|candidate| candidate.tainted).count(),
         allocatable,
-        unpublished: pool
-            .uses()
-            .filter(|(name, used)| used.is_allocated() && !published(name))
-            .map(|(name, _)| name.to_string())
+        unpublished: unpublished(pool, &held)
+            .into_iter()
+            .filter(|name| is_missing(name))
+            .map(str::to_owned)
             .collect(),
         conflicts: conflicts(pool, &devices),
         partitions: partitions(pool, &slices, default_attribute, &devices, &facts, &next, usable),
@@ -215,11 +219,18 @@ struct Simulation {
     available: Box<[Nanos]>,
     groups: Box<[Groups]>,
     with_groups: bool,
+    /// A single overdrawn counter blocks the whole pool.
+    overdrawn: bool,
 }
 
 impl Simulation {
     fn new(baseline: &Baseline, with_groups: bool) -> Self {
-        Self { available: baseline.available.clone(), groups: baseline.groups.clone(), with_groups }
+        Self {
+            available: baseline.available.clone(),
+            groups: baseline.groups.clone(),
+            with_groups,
+            overdrawn: baseline.overdrawn > 0,
+        }
     }
 
     fn unused(facts: &Facts, with_groups: bool) -> Self {
@@ -227,11 +238,12 @@ impl Simulation {
             available: facts.counters.iter().map(|counter| counter.declared).collect(),
             groups: vec![Groups::NoMember; facts.sets.len()].into(),
             with_groups,
+            overdrawn: facts.counters.iter().any(|counter| counter.declared < 0),
         }
     }
 
-    /// Takes a device if the scheduler would.
-    fn take(&mut self, candidate: &Candidate<'_>) -> bool {
+    /// Whether the scheduler would take a device.
+    fn fits(&self, candidate: &Candidate<'_>) -> bool {
         let Some(draw) = candidate.draw else { return true };
         let left = |counter: u32| self.available.get(counter as usize).copied().unwrap_or(0);
         let mut wanted: BTreeMap<u32, Nanos> = BTreeMap::new();
@@ -239,19 +251,23 @@ impl Simulation {
             let sum = wanted.entry(*counter).or_default();
             *sum = sum.saturating_add(*amount);
         }
-        // A single overdrawn counter blocks the whole pool.
-        let fits = self.available.iter().all(|left| *left >= 0)
-            && wanted.iter().all(|(counter, amount)| left(*counter) >= *amount);
-        let admitted = !self.with_groups
-            || draw.sets.iter().all(|(set, groups)| {
-                self.groups.get(*set as usize).is_none_or(|running| running.admits(groups))
-            });
-        if !fits || !admitted {
+        let fits = !self.overdrawn && wanted.iter().all(|(counter, amount)| left(*counter) >= *amount);
+        let admits = |(set, groups): &(u32, Box<[u32]>)| {
+            self.groups.get(*set as usize).is_none_or(|running| running.admits(groups))
+        };
+        fits && (!self.with_groups || draw.sets.iter().all(admits))
+    }
+
+    /// Takes a device if the scheduler would.
+    fn take(&mut self, candidate: &Candidate<'_>) -> bool {
+        if !self.fits(candidate) {
             return false;
         }
-        for (counter, amount) in wanted {
-            if let Some(left) = self.available.get_mut(counter as usize) {
-                *left = left.saturating_sub(amount);
+        let Some(draw) = candidate.draw else { return true };
+        for (counter, amount) in &draw.counters {
+            if let Some(left) = self.available.get_mut(*counter as usize) {
+                *left = left.saturating_sub(*amount);
+                self.overdrawn |= *left < 0;
             }
         }
         for (set, groups) in &draw.sets {

@@ -17,11 +17,6 @@ fn add(sum: &mut Quantity, amount: &Quantity) {
     }
 }
 
-/// Somebody has the device as one that cannot be shared.
-fn is_whole(used: &DeviceUse) -> bool {
-    used.is_dedicated() && used.recorded().next().is_none()
-}
-
 fn nanos(quantity: &Quantity) -> Nanos {
     amount::nanos(quantity).unwrap_or(amount::LIMIT)
 }
@@ -32,7 +27,7 @@ fn is_used_up(device: DeviceRef<'_>, used: &DeviceUse) -> bool {
         used.recorded().filter_map(|amounts| amounts.get(capacity)).map(nanos).fold(0, Nanos::saturating_add)
     };
     let capacities = device.capacities();
-    is_whole(used)
+    used.is_whole()
         || (!capacities.is_empty()
             && capacities.iter().all(|capacity| taken(&capacity.name) >= nanos(&capacity.value)))
 }
@@ -61,7 +56,7 @@ pub(super) fn shareable(pool: &Pool, devices: &[Member<'_>]) -> Result<Option<Sh
         if !seen.insert(device.name()) {
             continue;
         }
-        if is_whole(used) {
+        if used.is_whole() {
             for capacity in device.capacities() {
                 add(consumed.entry(&capacity.name).or_insert(Quantity::ZERO), &capacity.value);
             }

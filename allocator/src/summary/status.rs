@@ -5,6 +5,7 @@
 //! Where it does not, the API's documentation decides; docs/DEVIATIONS.md lists each difference. Slices are taken in
 //! the order of their names, so that nothing depends on the order in which they came.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dra_api::quantity::Quantity;
@@ -169,9 +170,9 @@ pub(super) fn status(inventory: &Inventory, pool: &Pool, default_attribute: Opti
         .flat_map(|slice| slice.devices())
         .map(|device| Member { device, allocated: is_allocated(pool, device), tainted: taints.of(device) })
         .collect();
-    let is_published = |name: &str| slices.iter().any(|slice| slice.contains(name));
-    let (held, unpublished): (Vec<_>, Vec<_>) =
-        pool.uses().filter(|(_, used)| used.is_allocated()).partition(|(name, _)| is_published(name));
+    let held: BTreeSet<&str> =
+        devices.iter().filter(|member| member.allocated).map(|member| member.device.name()).collect();
+    let unpublished = unpublished(pool, &held);
     let unavailable = devices.iter().filter(|member| member.tainted && !member.allocated).count();
     found.resource_slice_count = Some(count(observed));
     found.total_devices = Some(count(devices.len()));
@@ -179,7 +180,7 @@ pub(super) fn status(inventory: &Inventory, pool: &Pool, default_attribute: Opti
     found.unavailable_devices = Some(count(unavailable));
     found.available_devices =
         Some(count(devices.len().saturating_sub(held.len()).saturating_sub(unavailable)));
-    let partitions = partitions(pool, &slices, &devices, default_attribute);
+    let partitions = partitions(pool, &slices, &devices, &unpublished, default_attribute);
     let shareable = shareable(pool, &devices);
     match (partitions, &shareable) {
         (Err(error), _) => found.add_error(&error),
@@ -200,10 +201,9 @@ pub(super) fn status(inventory: &Inventory, pool: &Pool, default_attribute: Opti
         ));
     }
     if !unpublished.is_empty() {
-        let names: Vec<&str> = unpublished.iter().map(|(name, _)| &***name).collect();
         found.add_error(&format!(
             "DeviceNotPublished: claims hold devices that pool {id} does not publish at generation {generation}: {}",
-            names.join(", ")
+            unpublished.join(", ")
         ));
     }
     found
@@ -218,13 +218,21 @@ pub(super) struct Member<'a> {
     pub(super) tainted: bool,
 }
 
+/// Devices that claims have beside the published ones, sorted.
+pub(super) fn unpublished<'a>(pool: &'a Pool, published: &BTreeSet<&str>) -> Vec<&'a str> {
+    pool.uses()
+        .filter(|(name, used)| used.is_allocated() && !published.contains(&***name))
+        .map(|(name, _)| &**name)
+        .collect()
+}
+
 fn is_allocated(pool: &Pool, device: DeviceRef<'_>) -> bool {
     pool.device_use(device.name()).is_some_and(|used| used.is_allocated())
 }
 
 /// Devices that cannot be shared and that several claims have, sorted, each once.
 pub(super) fn double_held<'a>(pool: &'a Pool, devices: &[Member<'_>]) -> impl Iterator<Item = &'a str> {
-    let single: std::collections::BTreeSet<&str> = devices
+    let single: BTreeSet<&str> = devices
         .iter()
         .filter(|member| member.allocated && !member.device.allow_multiple())
         .map(|member| member.device.name())

@@ -1,5 +1,7 @@
 //! Objects that no API server accepts, and numbers beyond all reason: an error or an answer, never a panic.
 
+use std::sync::Arc;
+
 use dra_allocator::objects::{ResourceClaim, ResourceSlice};
 use dra_allocator::summary::status::PoolStatus;
 use dra_allocator::{AllocateError, Answer, Inventory, Limits};
@@ -119,7 +121,7 @@ fn a_pool_of_ten_thousand_devices_in_one_slice_is_searched() {
 
 /// Total, allocated, available, unavailable.
 fn counts(inventory: &Inventory) -> Vec<Option<i32>> {
-    let (_, statuses): (_, Vec<PoolStatus>) = inventory.pool_statuses("gpu.dev", Some("pool"), None, 10);
+    let (_, statuses): (_, Vec<Arc<PoolStatus>>) = inventory.pool_statuses("gpu.dev", Some("pool"), None, 10);
     let pool = &statuses[0];
     vec![pool.total_devices, pool.allocated_devices, pool.available_devices, pool.unavailable_devices]
 }

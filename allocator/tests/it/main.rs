@@ -20,5 +20,7 @@ mod linting;
 mod one_node;
 mod pool_reports;
 mod pool_status_corrections;
+mod pool_status_rows;
+mod pool_status_withdrawn;
 mod pool_statuses;
 mod world;

@@ -1,13 +1,15 @@
 //! The rows of `controller_test.go` and `views_test.go` of the in-tree controller that concern the computation
 //! (pool-status §10.1, §10.2).
 
+use std::sync::Arc;
+
 use dra_allocator::Inventory;
 use dra_allocator::summary::status::PoolStatus;
 use serde_json::{Value, json};
 
 use crate::world::{allocation, inventory, object, plain_devices, rule, slice};
 
-pub(crate) fn statuses(inventory: &Inventory) -> Vec<PoolStatus> {
+pub(crate) fn statuses(inventory: &Inventory) -> Vec<Arc<PoolStatus>> {
     inventory.pool_statuses("gpu.dev", None, None, 1000).1
 }
 
@@ -265,7 +267,7 @@ fn shareable_capacity_is_summed_over_devices_and_shares() {
     let mut inventory = inventory(&[slice("s", "pool-1", json!({"devices": devices}))]);
     let share = json!({"shareID": "1", "consumedCapacity": {"memory": "10Gi", "cores": "1", "other": "7"}});
     inventory.apply_allocation("x", &allocation(&[("pool-1", "a", share)]));
-    let found = serde_json::to_value(&statuses(&inventory)[0]).unwrap();
+    let found = serde_json::to_value(&*statuses(&inventory)[0]).unwrap();
     assert_eq!(
         found["shareableSummary"],
         json!({
@@ -279,7 +281,7 @@ fn shareable_capacity_is_summed_over_devices_and_shares() {
     );
     let more = json!({"shareID": "2", "consumedCapacity": {"memory": "71Gi"}});
     inventory.apply_allocation("y", &allocation(&[("pool-1", "a", more)]));
-    let found = serde_json::to_value(&statuses(&inventory)[0]).unwrap();
+    let found = serde_json::to_value(&*statuses(&inventory)[0]).unwrap();
     assert_eq!(found["shareableSummary"]["capacity"][1]["available"], json!("0"));
     assert_eq!(found["shareableSummary"]["capacity"][1]["consumed"], json!("81Gi"));
 }

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use dra_allocator::PoolId;
-
 use super::{Key, PoolStatusRequests};
 use crate::view::{Change, View};
 
@@ -21,21 +19,11 @@ impl PoolStatusRequests {
             Change::Slice(delta) => {
                 let old = delta.old.as_deref();
                 let slices = old.into_iter().chain(view.slices.get(&delta.key));
-                let keys: BTreeSet<Key> = slices.flat_map(|slice| waiting(view, &slice.pool)).collect();
-                keys.into_iter().collect()
+                let names: BTreeSet<&Arc<str>> =
+                    slices.flat_map(|slice| view.index.unanswered(&slice.pool)).collect();
+                names.into_iter().map(|name| Key(Arc::clone(name))).collect()
             }
             _ => Vec::new(),
         }
     }
-}
-
-/// Unanswered requests that ask for the pool.
-fn waiting<'a>(view: &'a View, pool: &'a PoolId) -> impl Iterator<Item = Key> + use<'a> {
-    view.index
-        .unanswered(&pool.driver)
-        .filter(move |name| {
-            let request = view.pool_requests.get(&dra_api::ResourcePoolStatusRequest::key(name));
-            request.is_some_and(|request| request.pool.as_ref().is_none_or(|wanted| *wanted == pool.pool))
-        })
-        .map(|name| Key(Arc::clone(name)))
 }

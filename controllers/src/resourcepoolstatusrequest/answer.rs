@@ -17,6 +17,8 @@ pub(super) const MOST_POOLS: usize = 1000;
 const MOST_JSON: usize = 3 * 1024 * 1024 - 64 * 1024;
 /// Most bytes in the encoding that goes to etcd, which takes 1.5 MiB with the object's metadata.
 const MOST_STORED: usize = 1400 * 1024;
+/// What [`stored_size`] of a pool is larger by at most than its JSON.
+const OVERHEAD: usize = 80;
 /// Most bytes of the API server's words in a condition.
 const MOST_WORDS: usize = 1024;
 
@@ -24,8 +26,8 @@ const MOST_WORDS: usize = 1024;
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     pool_count: usize,
-    #[serde(skip_serializing_if = "<[PoolStatus]>::is_empty")]
-    pools: &'a [PoolStatus],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pools: Vec<&'a PoolStatus>,
     conditions: [Condition<'a>; 1],
 }
 
@@ -49,9 +51,12 @@ fn condition<'a>(of_type: &'a str, reason: &'a str, message: &'a str, pass: &Pas
     }
 }
 
-fn action(request: &ResourcePoolStatusRequest, status: &Status<'_>, failed: bool) -> Action {
-    // Nothing in it can fail to become JSON.
-    let status = serde_json::to_string(status).unwrap_or_default();
+/// Nothing in it can fail to become JSON.
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn action(request: &ResourcePoolStatusRequest, status: String, failed: bool) -> Action {
     Action::Answer(Box::new(PoolAnswer {
         request: precondition(request),
         driver: Arc::clone(&request.driver),
@@ -64,13 +69,21 @@ fn action(request: &ResourcePoolStatusRequest, status: &Status<'_>, failed: bool
 pub(super) fn complete(
     request: &ResourcePoolStatusRequest,
     found: usize,
-    mut pools: Vec<PoolStatus>,
+    mut pools: Vec<Arc<PoolStatus>>,
     pass: &Pass,
 ) -> Action {
-    shorten(&mut pools, MOST_JSON, MOST_STORED);
-    let message = message(&pools);
-    let conditions = [condition("Complete", "CalculationComplete", &message, pass)];
-    action(request, &Status { pool_count: found, pools: &pools, conditions }, false)
+    let status = |pools: &[Arc<PoolStatus>]| {
+        let message = message(pools);
+        let conditions = [condition("Complete", "CalculationComplete", &message, pass)];
+        json(&Status { pool_count: found, pools: pools.iter().map(|pool| &**pool).collect(), conditions })
+    };
+    let mut text = status(&pools);
+    // In the other encoding a pool is larger by less than this, if at all: most answers need no closer look.
+    if text.len().saturating_add(pools.len().saturating_mul(OVERHEAD)) > MOST_STORED {
+        shorten(&mut pools, MOST_JSON, MOST_STORED);
+        text = status(&pools);
+    }
+    action(request, text, false)
 }
 
 /// The answer after the API server has refused another one.
@@ -78,10 +91,10 @@ pub(super) fn failed(request: &ResourcePoolStatusRequest, refused: &str, pass: &
     let words = refused.get(..refused.floor_char_boundary(MOST_WORDS)).unwrap_or_default();
     let message = format!("The API server refused the calculated status: {words}");
     let conditions = [condition("Failed", "CalculationFailed", &message, pass)];
-    action(request, &Status { pool_count: 0, pools: &[], conditions }, true)
+    action(request, json(&Status { pool_count: 0, pools: Vec::new(), conditions }), true)
 }
 
-fn message(pools: &[PoolStatus]) -> String {
+fn message(pools: &[Arc<PoolStatus>]) -> String {
     let incomplete = pools.iter().filter(|pool| pool.is_incomplete()).count();
     let wrong =
         pools.iter().filter(|pool| pool.validation_error.is_some()).count().saturating_sub(incomplete);
@@ -98,7 +111,7 @@ fn message(pools: &[PoolStatus]) -> String {
 
 /// Leaves out the summaries of the last pools if all of them together would be too large. The numbers of a thousand
 /// pools always fit.
-fn shorten(pools: &mut [PoolStatus], most_json: usize, most_stored: usize) {
+fn shorten(pools: &mut [Arc<PoolStatus>], most_json: usize, most_stored: usize) {
     let full: Vec<(usize, usize)> = pools.iter().map(|pool| (json_size(pool), stored_size(pool))).collect();
     let sum = |sizes: &[(usize, usize)]| {
         sizes.iter().fold((0_usize, 0_usize), |(json, stored), size| {
@@ -109,7 +122,7 @@ fn shorten(pools: &mut [PoolStatus], most_json: usize, most_stored: usize) {
     if fits(sum(&full)) {
         return;
     }
-    let without: Vec<PoolStatus> = pools.iter().map(without_summaries).collect();
+    let without: Vec<Arc<PoolStatus>> = pools.iter().map(without_summaries).collect();
     let mut total = sum(&without.iter().map(|pool| (json_size(pool), stored_size(pool))).collect::<Vec<_>>());
     for ((pool, short), size) in pools.iter_mut().zip(without).zip(full) {
         if *pool == short {
@@ -127,13 +140,14 @@ fn shorten(pools: &mut [PoolStatus], most_json: usize, most_stored: usize) {
     }
 }
 
-fn without_summaries(pool: &PoolStatus) -> PoolStatus {
+fn without_summaries(pool: &Arc<PoolStatus>) -> Arc<PoolStatus> {
     if pool.partition_summary.is_empty() && pool.shareable_summary.is_none() {
-        return pool.clone();
+        return Arc::clone(pool);
     }
-    let mut short = PoolStatus { partition_summary: Vec::new(), shareable_summary: None, ..pool.clone() };
+    let mut short =
+        PoolStatus { partition_summary: Vec::new(), shareable_summary: None, ..PoolStatus::clone(pool) };
     short.add_error("StatusTooLarge: the summaries did not fit; ask for this pool by poolName");
-    short
+    Arc::new(short)
 }
 
 fn json_size(pool: &PoolStatus) -> usize {
@@ -168,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    fn pool(name: usize, types: usize) -> PoolStatus {
-        PoolStatus {
+    fn pool(name: usize, types: usize) -> Arc<PoolStatus> {
+        Arc::new(PoolStatus {
             driver: "d".to_owned(),
             pool_name: format!("p{name}"),
             partition_summary: (0..types)
@@ -181,7 +195,7 @@ mod tests {
                 })
                 .collect(),
             ..PoolStatus::default()
-        }
+        })
     }
 
     #[test]
@@ -221,10 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_is_hardly_larger_when_stored_than_as_json() {
+        use dra_allocator::summary::status::{ShareableCapacity, ShareableSummary};
+        use dra_api::quantity::Quantity;
+
+        let mut shareable = PoolStatus::default();
+        let capacity = ShareableCapacity {
+            name: "m".to_owned(),
+            total: Quantity::ZERO,
+            consumed: Quantity::ZERO,
+            available: Quantity::ZERO,
+        };
+        shareable.shareable_summary =
+            Some(ShareableSummary { capacity: vec![capacity; 32], ..ShareableSummary::default() });
+        for pool in [&PoolStatus::default(), &*pool(0, 0), &*pool(0, 32), &shareable] {
+            assert!(stored_size(pool) <= json_size(pool) + OVERHEAD, "{pool:?}");
+        }
+    }
+
+    #[test]
     fn incomplete_pools_and_others_with_errors_are_told_apart() {
-        let with = |error: Option<&str>| PoolStatus {
-            validation_error: error.map(str::to_owned),
-            ..PoolStatus::default()
+        let with = |error: Option<&str>| {
+            let validation_error = error.map(str::to_owned);
+            Arc::new(PoolStatus { validation_error, ..PoolStatus::default() })
         };
         let (good, incomplete, wrong) = (with(None), with(Some("PoolIncomplete: x")), with(Some("Other: x")));
         assert_eq!(message(std::slice::from_ref(&good)), "Calculated status for 1 pools");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dra_allocator::{
-    Inventory,
+    Inventory, PoolId,
     summary::{PoolSummary, status::PoolStatus},
 };
 
@@ -16,16 +16,29 @@ pub enum Level {
     Node,
     /// All pools of a driver.
     Driver,
+    /// The same without partition types, capacities and counters, whose names drivers choose.
+    DriverOnly,
+    /// All pools, likewise.
+    Cluster,
 }
 
 impl Level {
+    /// All levels, the finest first.
+    pub const ALL: [Self; 5] = [Self::Pool, Self::Node, Self::Driver, Self::DriverOnly, Self::Cluster];
+
     /// As the metric says it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pool => "pool",
             Self::Node => "node",
             Self::Driver => "driver",
+            Self::DriverOnly => "driver_only",
+            Self::Cluster => "cluster",
         }
+    }
+
+    fn has_details(self) -> bool {
+        !matches!(self, Self::DriverOnly | Self::Cluster)
     }
 }
 
@@ -92,13 +105,16 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    fn add(&mut self, summary: &PoolSummary) {
+    fn add(&mut self, summary: &PoolSummary, details: bool) {
         let report = &summary.report;
         let size = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
         self.unpublished += size(report.unpublished.len());
         self.conflicts += size(report.conflicts.len());
         if let Some(status) = &summary.status {
-            self.add_status(status);
+            self.add_status(status, details);
+        }
+        if !details {
+            return;
         }
         for shareable in &report.shareable {
             let sums = self.capacities.entry(shareable.capacity.clone()).or_default();
@@ -113,7 +129,7 @@ impl Numbers {
         }
     }
 
-    fn add_status(&mut self, status: &PoolStatus) {
+    fn add_status(&mut self, status: &PoolStatus, details: bool) {
         let number = |value: Option<i32>| i64::from(value.unwrap_or(0));
         self.pools += 1;
         if status.is_incomplete() {
@@ -125,7 +141,7 @@ impl Numbers {
         self.allocated += number(status.allocated_devices);
         self.available += number(status.available_devices);
         self.unavailable += number(status.unavailable_devices);
-        for one in &status.partition_summary {
+        for one in status.partition_summary.iter().filter(|_| details) {
             let sums = self.partitions.entry((one.attribute.clone(), one.of_type.clone())).or_default();
             sums.total += i64::from(one.total);
             sums.allocatable += i64::from(one.allocatable);
@@ -134,9 +150,12 @@ impl Numbers {
 
     /// How many series the row makes.
     fn series(&self) -> usize {
-        9 + 2 * self.partitions.len() + 4 * self.capacities.len() + self.stranded_counters.len()
+        LEAST_SERIES + 2 * self.partitions.len() + 4 * self.capacities.len() + self.stranded_counters.len()
     }
 }
+
+/// Series of a row that has no partition types, capacities and counters.
+const LEAST_SERIES: usize = 9;
 
 /// All rows, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,31 +166,39 @@ pub struct Live {
     pub rows: BTreeMap<Labels, Numbers>,
 }
 
-/// The numbers of all pools in at most `most_series` series: by pool, else by driver and node, else by driver, of which
-/// there are few.
+/// The numbers of all pools in at most `most_series` series (but always in those of one row): by pool, else by driver and
+/// node, else by driver. Should there be too many drivers, or names that they choose, these are summed up or left out.
 pub fn live(inventory: &Inventory, most_series: usize) -> Live {
     let summaries: Vec<_> =
         inventory.pools().filter_map(|id| Some((id, inventory.pool_summary(id)?))).collect();
-    let mut last = None;
-    for level in [Level::Pool, Level::Node, Level::Driver] {
+    for level in Level::ALL {
+        if level == Level::Pool && summaries.len().saturating_mul(LEAST_SERIES) > most_series {
+            continue;
+        }
         let mut rows: BTreeMap<Labels, Numbers> = BTreeMap::new();
         for (id, summary) in &summaries {
-            let mut labels = Labels { driver: id.driver.to_string(), ..Labels::default() };
-            if level != Level::Driver {
-                let node = summary.status.as_ref().and_then(|status| status.node_name.clone());
-                labels.node = node.unwrap_or_default();
-            }
-            if level == Level::Pool {
-                labels.pool = id.pool.to_string();
-            }
-            rows.entry(labels).or_default().add(summary);
+            let row = rows.entry(labels(id, summary, level)).or_default();
+            row.add(summary, level.has_details());
         }
         let series: usize = rows.values().map(Numbers::series).sum();
-        let found = Live { level, rows };
-        if series <= most_series {
-            return found;
+        if series <= most_series || level == Level::Cluster {
+            return Live { level, rows };
         }
-        last = Some(found);
     }
-    last.unwrap_or(Live { level: Level::Driver, rows: BTreeMap::new() })
+    Live { level: Level::Cluster, rows: BTreeMap::new() }
+}
+
+fn labels(id: &PoolId, summary: &PoolSummary, level: Level) -> Labels {
+    let mut labels = Labels::default();
+    if level != Level::Cluster {
+        labels.driver = id.driver.to_string();
+    }
+    if matches!(level, Level::Pool | Level::Node) {
+        let node = summary.status.as_ref().and_then(|status| status.node_name.clone());
+        labels.node = node.unwrap_or_default();
+    }
+    if level == Level::Pool {
+        labels.pool = id.pool.to_string();
+    }
+    labels
 }

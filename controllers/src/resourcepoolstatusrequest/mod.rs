@@ -27,9 +27,12 @@ use crate::{
 
 /// How long the slices of an incomplete pool are waited for.
 pub const GRACE: Elapsed = Elapsed::from_secs(30);
-/// How long a request is held back at least. Watches run beside each other and let events gather for some 20 ms: a slice
-/// or a claim that was written before the request may be seen after it.
+/// How long a request is held back while slices, claims or taint rules change. Watches run beside each other and let such
+/// events gather for some 20 ms: one that was written before the request may be seen after it.
 pub const SETTLE: Elapsed = Elapsed::from_millis(40);
+/// How long it is held back when nothing has changed for longer than that: the watches read at once, and only the API
+/// server may show events in another order than that in which they were written.
+pub const SETTLE_QUIET: Elapsed = Elapsed::from_millis(5);
 /// How long a request that no pool matches is held back: slices that were made just before it may not have been seen.
 pub const EMPTY_GRACE: Elapsed = Elapsed::from_secs(1);
 /// How long an answered request is kept (in-tree).
@@ -123,7 +126,8 @@ fn answer(view: &View, request: &ResourcePoolStatusRequest, pass: &Pass) -> Plan
     let wait = if found == 0 {
         EMPTY_GRACE
     } else if missing.is_empty() {
-        SETTLE
+        let is_busy = view.unanswered.is_stirred(note.seen.saturating_sub(SETTLE));
+        if is_busy { SETTLE } else { SETTLE_QUIET }
     } else {
         GRACE
     };
@@ -133,10 +137,20 @@ fn answer(view: &View, request: &ResourcePoolStatusRequest, pass: &Pass) -> Plan
         if found == 0 {
             plan.why.push(Why::NoPool { driver: Arc::clone(&request.driver) });
         } else if !missing.is_empty() {
-            plan.why.push(Why::SlicesMissing { pools: missing.join(", ") });
+            plan.why.push(Why::SlicesMissing { pools: named(&missing) });
         }
         return plan;
     }
     plan.actions.push(answer::complete(request, found, listed, pass));
     plan
+}
+
+/// The first names, and how many more there are.
+fn named(names: &[&str]) -> String {
+    const MOST: usize = 10;
+    let first = names.get(..MOST).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }

@@ -120,17 +120,17 @@ struct Entry {
 /// What is remembered about a rule.
 ///
 /// `active` begins anew with each Pod, so that taints which come and go each second do not make a condition do the same;
-/// `evicting` does not, as in-tree, so that nobody waits ten seconds longer for the end of a long eviction.
+/// `going` does not, as in-tree, so that nobody waits ten seconds longer for the end of a long eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleNote {
     /// Generation of the rule's spec that this is about.
     pub generation: i64,
     /// When that generation was first seen.
     pub since: Elapsed,
-    /// When last a Pod was added to those to be evicted, or was taken off them without being evicted by us.
+    /// When last a Pod was added to those to be evicted, or was taken off them although it goes on.
     pub active: Elapsed,
-    /// When first a Pod was evicted since the condition was last written.
-    pub evicting: Option<Elapsed>,
+    /// When first a Pod went since the condition was last written.
+    pub going: Option<Elapsed>,
     /// When the condition was last written by us.
     pub written: Option<Elapsed>,
     /// Pods evicted.
@@ -164,7 +164,7 @@ pub struct Evictions {
 impl RuleNote {
     /// What its condition is to say was like this since then, or has begun to change then.
     pub fn changed(&self) -> Elapsed {
-        self.since.max(self.active).max(self.evicting.unwrap_or_default())
+        self.since.max(self.active).max(self.going.unwrap_or_default())
     }
 }
 
@@ -240,12 +240,22 @@ impl Evictions {
         let due = eviction.due.then(|| (eviction.priority, pod.clone()));
         let old = self.pods.remove(pod);
         let mut change = match &old {
-            Some(entry) => self.dropped(pod, &entry.eviction, now),
+            Some(entry) => self.taken_off(pod, &entry.eviction),
             None => EvictionChange::default(),
         };
+        let before: BTreeSet<&Uid> =
+            old.iter().flat_map(|entry| entry.eviction.rules()).map(|(uid, _)| uid).collect();
+        let after: BTreeSet<&Uid> = eviction.rules().map(|(uid, _)| uid).collect();
+        for uid in after.difference(&before) {
+            self.rules.entry(Uid::clone(uid)).or_default().active = now;
+        }
+        for uid in before.difference(&after) {
+            if let Some(note) = self.rules.get_mut(*uid) {
+                note.active = now;
+            }
+        }
         for (uid, name) in eviction.rules() {
             self.by_rule.edit(Edit::Add, Arc::clone(uid), pod);
-            self.rules.entry(Arc::clone(uid)).or_default().active = now;
             change.rules.insert(Arc::clone(name));
         }
         change.due = due;
@@ -285,9 +295,18 @@ impl Evictions {
     pub(super) fn evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> EvictionChange {
         self.count(rules, now);
         match self.pods.remove(pod) {
-            Some(entry) => self.taken_off(pod, &entry.eviction),
+            Some(entry) => self.went(pod, &entry.eviction, now),
             None => EvictionChange::default(),
         }
+    }
+
+    fn went(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
+        for (uid, _) in eviction.rules() {
+            if let Some(note) = self.rules.get_mut(uid) {
+                note.going.get_or_insert(now);
+            }
+        }
+        self.taken_off(pod, eviction)
     }
 
     fn count(&mut self, rules: &[Uid], now: Elapsed) {
@@ -295,7 +314,7 @@ impl Evictions {
             // A rule that is gone since needs no count.
             if let Some(note) = self.rules.get_mut(uid) {
                 note.evicted = note.evicted.saturating_add(1);
-                note.evicting.get_or_insert(now);
+                note.going.get_or_insert(now);
             }
         }
     }
@@ -319,7 +338,7 @@ impl Evictions {
     pub(super) fn written(&mut self, rule: &Uid, now: Elapsed) {
         if let Some(note) = self.rules.get_mut(rule) {
             note.written = Some(now);
-            note.evicting = None;
+            note.going = None;
         }
     }
 
@@ -339,7 +358,7 @@ impl Evictions {
         if let Some(rules) = entry.doubt.filter(|_| ended) {
             self.count(&rules, now);
         }
-        Some(self.dropped(key, &entry.eviction, now))
+        Some(self.went(key, &entry.eviction, now))
     }
 
     /// A rule has come, changed or gone.
@@ -370,8 +389,7 @@ impl Evictions {
                     && (&old.select_class, &old.select_cel) != (&new.select_class, &new.select_cel)
             });
             if note.generation != new.generation || selects_anew {
-                *note =
-                    RuleNote { evicted: note.evicted, active: note.active, evicting: note.evicting, ..fresh };
+                *note = RuleNote { evicted: note.evicted, active: note.active, going: note.going, ..fresh };
             }
         }
     }

@@ -14,7 +14,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dra_allocator::{Features, Inventory};
+use dra_allocator::{Features, Inventory, PoolId};
 use dra_api::{
     Claim, ClaimEntry, ClaimSource, ClaimStatus, ClaimTemplate, DeviceTaintRule, Meta, Object, ObjectKey,
     Pod, PodGroup, ResourcePoolStatusRequest, ResourceVersion, Uid,
@@ -96,8 +96,8 @@ pub struct Indexes {
     /// Names of the taint rules that select by annotation.
     pub selecting_rules: BTreeSet<Arc<str>>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
-    /// Requests about pools that are not answered, by driver and name.
-    unanswered: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// Requests about pools that are not answered, by driver, the pool that they ask for, and name.
+    unanswered: BTreeSet<(Arc<str>, Option<Arc<str>>, Arc<str>)>,
     /// Slices, taints and allocations; none while no controller asks for devices.
     devices: Option<Inventory>,
 }
@@ -108,12 +108,14 @@ impl Indexes {
         self.unanswered.len()
     }
 
-    /// Names of the unanswered requests for pools of a driver, in order.
-    pub fn unanswered<'a>(&'a self, driver: &'a Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
-        self.unanswered
-            .range((Arc::clone(driver), Arc::from(""))..)
-            .take_while(move |(of, _)| of == driver)
-            .map(|(_, name)| name)
+    /// Names of the unanswered requests that concern a pool: those for all pools of its driver, then those for itself.
+    pub fn unanswered<'a>(&'a self, pool: &'a PoolId) -> impl Iterator<Item = &'a Arc<str>> {
+        [None, Some(&pool.pool)].into_iter().flat_map(move |wanted| {
+            self.unanswered
+                .range((Arc::clone(&pool.driver), wanted.cloned(), Arc::from(""))..)
+                .take_while(move |(driver, of, _)| *driver == pool.driver && of.as_ref() == wanted)
+                .map(|(_, _, name)| name)
+        })
     }
 }
 
@@ -125,6 +127,14 @@ pub trait Tracked: Object {
     fn parts(view: &mut View) -> (&mut Store<Self>, &mut Indexes);
     #[doc(hidden)]
     fn index(&self, indexes: &mut Indexes, edit: Edit);
+    /// Files the object, `old` being its former state.
+    #[doc(hidden)]
+    fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        if let Some(old) = old {
+            old.index(indexes, Edit::Remove);
+        }
+        self.index(indexes, Edit::Add);
+    }
     #[doc(hidden)]
     fn change(delta: Delta<Self>) -> Change;
     /// Drops what is kept elsewhere, or by nobody, before the object is stored.
@@ -185,12 +195,9 @@ impl View {
         let key = object.meta().key.clone();
         let (store, indexes) = T::parts(self);
         let Outcome::Stored(old) = store.observe(object, source, now) else { return None };
-        if let Some(old) = &old {
-            old.index(indexes, Edit::Remove);
-        }
         if let Some(new) = store.get_mut(&key) {
             new.reduce(indexes);
-            new.index(indexes, Edit::Add);
+            new.reindex(old.as_deref(), indexes);
         }
         Some(T::change(Delta { key, old }))
     }
@@ -377,9 +384,13 @@ impl View {
 
     /// Call with each change, before planners are told of it.
     pub fn follow_pool_requests(&mut self, change: &Change, now: Elapsed) {
-        if let Change::PoolRequest(delta) = change {
-            let old = delta.old.as_ref().map(|old| &old.meta.uid);
-            self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+        match change {
+            Change::PoolRequest(delta) => {
+                let old = delta.old.as_ref().map(|old| &old.meta.uid);
+                self.unanswered.changed(old, self.pool_requests.get(&delta.key), now);
+            }
+            Change::Slice(_) | Change::Claim(_) | Change::TaintRule(_) => self.unanswered.stir(now),
+            _ => {}
         }
     }
 
@@ -487,6 +498,25 @@ fn claim_owner(claim: &Claim) -> Option<&Uid> {
     claim.pod_owner().or_else(|| claim.pod_group_owner()).map(|o| &o.uid)
 }
 
+/// Files a claim under its owner and its consumers, and counts it.
+fn index_claim(claim: &Claim, indexes: &mut Indexes, edit: Edit) {
+    let key = &claim.meta.key;
+    if let Some(owner) = claim_owner(claim) {
+        indexes.claims_by_owner.edit(edit, key.sibling(owner), key);
+    }
+    for consumer in &claim.reserved_for {
+        indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
+    }
+    let count = indexes.claim_counts.entry(labels(claim)).or_default();
+    *count = match edit {
+        Edit::Add => count.saturating_add(1),
+        Edit::Remove => count.saturating_sub(1),
+    };
+    if *count == 0 {
+        indexes.claim_counts.remove(&labels(claim));
+    }
+}
+
 impl Tracked for Claim {
     fn store(view: &View) -> &Store<Self> {
         &view.claims
@@ -497,33 +527,28 @@ impl Tracked for Claim {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
-        let key = &self.meta.key;
-        if let Some(owner) = claim_owner(self) {
-            indexes.claims_by_owner.edit(edit, key.sibling(owner), key);
-        }
-        for consumer in &self.reserved_for {
-            indexes.claims_by_consumer.edit(edit, key.sibling(&consumer.uid), key);
-        }
-        if let Some(inventory) = &mut indexes.devices
-            && self.allocation.is_some()
-        {
-            let name = key.to_string();
-            match edit {
-                Edit::Add => {
-                    let held = devices::holdings(self, inventory.features().consumable_capacity);
-                    inventory.apply_holdings(&name, held);
-                }
-                Edit::Remove => inventory.remove_allocation(&name),
+        index_claim(self, indexes, edit);
+        let Some(inventory) = &mut indexes.devices else { return };
+        let name = self.meta.key.to_string();
+        match edit {
+            Edit::Add if self.allocation.is_some() => {
+                let held = devices::holdings(self, inventory.features().consumable_capacity);
+                inventory.apply_holdings(&name, held);
             }
+            Edit::Add => inventory.remove_allocation(&name),
+            Edit::Remove if self.allocation.is_some() => inventory.remove_allocation(&name),
+            Edit::Remove => {}
         }
-        let count = indexes.claim_counts.entry(labels(self)).or_default();
-        *count = match edit {
-            Edit::Add => count.saturating_add(1),
-            Edit::Remove => count.saturating_sub(1),
-        };
-        if *count == 0 {
-            indexes.claim_counts.remove(&labels(self));
+    }
+
+    fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        let Some(old) = old else { return self.index(indexes, Edit::Add) };
+        index_claim(old, indexes, Edit::Remove);
+        if old.allocation == self.allocation {
+            return index_claim(self, indexes, Edit::Add);
         }
+        // The inventory itself replaces what the claim held: a device that it keeps must not seem free in between.
+        self.index(indexes, Edit::Add);
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -569,6 +594,9 @@ impl Tracked for ResourceSlice {
             inventory.remove_slice(&self.meta.key.name);
         }
     }
+
+    /// The inventory has replaced it when it was reduced.
+    fn reindex(&self, _: Option<&Self>, _: &mut Indexes) {}
 
     fn reduce(&mut self, indexes: &mut Indexes) {
         let content = self.take_content();
@@ -635,6 +663,14 @@ impl Tracked for DeviceTaintRule {
         }
     }
 
+    /// Most changes are to the status.
+    fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        if old.is_none_or(|old| (&old.selector, &old.taint) != (&self.selector, &self.taint)) {
+            // Replaces what stood under its name.
+            self.index(indexes, Edit::Add);
+        }
+    }
+
     fn change(delta: Delta<Self>) -> Change {
         Change::TaintRule(delta)
     }
@@ -650,8 +686,8 @@ impl Tracked for ResourcePoolStatusRequest {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
-        if self.is_pending() {
-            let entry = (Arc::clone(&self.driver), Arc::clone(&self.meta.key.name));
+        if self.is_pending() && !self.meta.deleting {
+            let entry = (Arc::clone(&self.driver), self.pool.clone(), Arc::clone(&self.meta.key.name));
             match edit {
                 Edit::Add => indexes.unanswered.insert(entry),
                 Edit::Remove => indexes.unanswered.remove(&entry),

@@ -19,12 +19,24 @@ pub struct RequestNote {
 #[derive(Debug, Default)]
 pub struct PoolRequests {
     notes: BTreeMap<Uid, RequestNote>,
+    /// When a watch last showed a change of what answers are computed from.
+    stirred: Option<Elapsed>,
 }
 
 impl PoolRequests {
     /// What is remembered about the request.
     pub fn note(&self, uid: &Uid) -> RequestNote {
         self.notes.get(uid).cloned().unwrap_or_default()
+    }
+
+    /// A watch has shown a slice, a claim or a taint rule since this moment.
+    pub fn is_stirred(&self, since: Elapsed) -> bool {
+        self.stirred.is_some_and(|at| at >= since)
+    }
+
+    /// A watch shows a slice, a claim or a taint rule.
+    pub(super) fn stir(&mut self, now: Elapsed) {
+        self.stirred = Some(now);
     }
 
     /// A request came, changed or went.

@@ -82,6 +82,24 @@ fn many_pods_are_counted_with_their_namespaces() {
     }
 }
 
+#[test]
+fn the_end_of_a_long_eviction_is_told_ten_seconds_after_it_began_not_after_it_ended() {
+    let mut w = World::new();
+    for second in [0, 4, 8] {
+        let (name, uid) = (format!("pod-{second}"), format!("uid-{second}"));
+        let mut c = claim(&format!("ns/claim-{second}"), "instance", (&name, &uid));
+        tolerate(&mut c, json!([{"operator": "Exists", "tolerationSeconds": second}]));
+        w.put(Kind::Claim, c);
+        w.put(Kind::Pod, pod(&format!("ns/{name}"), &uid, &format!("claim-{second}")));
+    }
+    w.put(Kind::Rule, rule("evict", "NoExecute", T0));
+    w.pass(seconds(100));
+    assert_eq!(w.evicted.iter().map(|(_, at)| *at).collect::<Vec<_>>(), [0, 4, 8]);
+    let times: Vec<_> = said(&w).iter().map(|(at, status, ..)| (*at, status.to_string())).collect();
+    assert_eq!(times, [(0, "True".to_owned()), (10, "False".to_owned())]);
+    assert!(w.is_idle());
+}
+
 fn dry_run(w: &World) -> String {
     let (status, reason, message) = w.condition("rule").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NoEffect"));

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use dra_allocator::Features;
-use dra_controllers::{resourcepoolstatusrequest::SETTLE, view::View};
+use dra_controllers::{
+    resourcepoolstatusrequest::{SETTLE, SETTLE_QUIET},
+    view::View,
+};
 use serde_json::json;
 
 use crate::world::{World, counts, devices, nothing, pool};
@@ -123,6 +126,22 @@ fn a_request_is_not_answered_before_the_watches_can_have_shown_what_was_there_be
 }
 
 #[test]
+fn a_request_in_a_quiet_cluster_is_answered_almost_at_once() {
+    let mut world = World::new();
+    world.slice("s", json!({"devices": devices(3)}));
+    world.pass(2 * SETTLE);
+    world.ask_now("r", nothing());
+    assert_eq!(world.wait("r"), Some(SETTLE_QUIET));
+    world.pass(SETTLE_QUIET);
+    assert_eq!(world.status("r")["poolCount"], 1);
+    // Something moves while the next one waits.
+    world.pass(SETTLE);
+    world.ask_now("s", nothing());
+    world.claim("c", &[("pool-1", "device-0", nothing())]);
+    assert_eq!(world.wait("s"), Some(SETTLE));
+}
+
+#[test]
 fn a_pool_of_generation_zero_is_answered_with_an_error() {
     let mut world = World::new();
     world.slice("s", json!({"devices": devices(2), "pool": pool("zero", 0, 1)}));
@@ -161,4 +180,86 @@ fn nothing_is_answered_before_the_devices_are_known() {
     assert!(world.plan("r").is_settled());
     world.view = View::default();
     world.view.keep_devices(Features::default());
+}
+
+/// A counter slice, and devices that each take a half of it.
+fn halves(world: &mut World, generation: i64, names: &[&str]) {
+    let two = pool("pool-1", generation, 2);
+    let amount = |value: &str| json!({"memory": {"value": value}});
+    let sets = json!([{"name": "set", "counters": amount("80Gi")}]);
+    world.slice("counters", json!({"pool": two, "sharedCounters": sets}));
+    let devices: Vec<_> = names
+        .iter()
+        .map(|name| {
+            json!({"name": name, "attributes": {"profile": {"string": "Half"}},
+                "consumesCounters": [{"counterSet": "set", "counters": amount("40Gi")}]})
+        })
+        .collect();
+    let attribute = "gpu.dev/profile";
+    world.slice("devices", json!({"pool": two, "devices": devices, "partitionTypeAttribute": attribute}));
+}
+
+#[test]
+fn a_claim_that_is_updated_still_holds_what_its_withdrawn_device_consumes() {
+    let mut world = World::new();
+    halves(&mut world, 1, &["a", "b", "c"]);
+    world.claim("claim", &[("pool-1", "a", nothing())]);
+    halves(&mut world, 2, &["b", "c"]);
+    let allocatable = |world: &mut World, name: &str| {
+        world.ask(name, nothing());
+        world.status(name)["pools"][0]["partitionSummary"][0]["allocatable"].clone()
+    };
+    assert_eq!(allocatable(&mut world, "first"), 1);
+    // Its consumers and labels change all the time.
+    world.claim("claim", &[("pool-1", "a", nothing())]);
+    assert_eq!(allocatable(&mut world, "second"), 1);
+    world.claim("claim", &[("pool-1", "a", nothing()), ("pool-1", "gone", nothing())]);
+    assert_eq!(allocatable(&mut world, "third"), 1);
+    world.claim("claim", &[]);
+    assert_eq!(allocatable(&mut world, "fourth"), 2);
+}
+
+#[test]
+fn the_status_of_a_rule_changes_no_pool() {
+    let mut world = World::new();
+    world.slice("s", json!({"devices": devices(2)}));
+    world.rule(json!({}), "NoSchedule");
+    let id = dra_allocator::PoolId::new("gpu.dev", "pool-1");
+    let before = world.view.inventory().unwrap().pool_summary(&id).unwrap();
+    world.rule(json!({}), "NoSchedule");
+    let after = world.view.inventory().unwrap().pool_summary(&id).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&before, &after), "it is not computed again");
+    assert_eq!(counts(&world.answer(nothing())["pools"][0]), [2, 0, 0, 2]);
+    world.rule(json!({}), "None");
+    world.ask("again", nothing());
+    assert_eq!(counts(&world.status("again")["pools"][0]), [2, 0, 2, 0]);
+}
+
+#[test]
+fn a_request_that_is_being_deleted_waits_for_nothing() {
+    let mut world = World::new();
+    half_a_pool(&mut world);
+    let mut request = world.request("r", nothing());
+    world.put::<dra_api::ResourcePoolStatusRequest>(&request);
+    assert_eq!(world.view.index.unanswered_count(), 1);
+    request["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.put::<dra_api::ResourcePoolStatusRequest>(&request);
+    assert_eq!(world.view.index.unanswered_count(), 0);
+    let keys = world.slice("other", json!({"devices": [], "pool": pool("half", 1, 2)}));
+    assert!(keys.is_empty(), "{keys:?}");
+}
+
+#[test]
+fn the_names_of_many_incomplete_pools_are_cut_short() {
+    let mut world = World::new();
+    for number in 0..100 {
+        let name = format!("p{number:02}");
+        world.slice(&name, json!({"devices": [], "pool": pool(&name, 1, 2)}));
+    }
+    world.ask("r", nothing());
+    let text = world.plan("r").why[0].to_string();
+    assert!(
+        text.starts_with("waiting for slices of these pools: p00, p01") && text.ends_with("p09 and 90 more"),
+        "{text}"
+    );
 }
