@@ -144,6 +144,8 @@ impl DeviceTaintEviction {
                 && is_annotated(old) == is_annotated(new)
                 && old.select_class == new.select_class
                 && old.select_cel == new.select_cel
+                // It decides whether there may be too many.
+                && old.taint.effect == new.taint.effect
         });
         if !selects && old.into_iter().chain(new).any(is_annotated) {
             keys.insert(Key::Expand(Arc::clone(&delta.key.name)));

@@ -21,8 +21,8 @@ use crate::{
     view::{Expansion, Refusal, Selected, View},
 };
 
-/// What the selectors of one rule may cost on all devices together: about a fifth of a second, in which nothing else is
-/// planned. An ordinary expression costs ten or twenty on a device.
+/// What the selectors of one rule may cost on all devices together. One evaluation may cost 1,000,000, and without a limit
+/// for all of them a costly expression on a large fleet would keep everything else waiting.
 const BUDGET: u64 = 20_000_000;
 /// Digits of the hash in a child's name.
 const HASH_DIGITS: usize = 16;
@@ -74,7 +74,7 @@ impl DeviceTaintEviction {
             rule: Arc::clone(name),
             class: rule.select_class.clone(),
             expression: rule.select_cel.clone(),
-            result: found.map(|found| selected(name, found)).map_err(refusal),
+            result: found.map(|found| selected(name, found)).map_err(|unmatched| refusal(&unmatched)),
         };
         let is_news = known != Some(&expansion);
         match &expansion.result {
@@ -109,7 +109,7 @@ impl DeviceTaintEviction {
         match (existing, existing.and_then(|child| child.parent.as_ref())) {
             (Some(child), Some(of)) if parent.is_some_and(|parent| own(parent, of)) => {
                 let Some(parent) = parent else { return plan };
-                plan.actions.extend(self.correct(view, parent, child));
+                plan.actions.extend(correct(view, parent, child));
             }
             // A child of a rule that is gone. The garbage collector will come for it, but its taint is to end now.
             (Some(child), Some(of)) if view.taint_rules.was_deleted(&of.uid) => {
@@ -129,31 +129,6 @@ impl DeviceTaintEviction {
             }
         }
         plan
-    }
-
-    /// What becomes of a child whose parent is there.
-    fn correct(&self, view: &View, parent: &DeviceTaintRule, child: &DeviceTaintRule) -> Option<Action> {
-        // While the parent ends, the garbage collector decides what becomes of its children.
-        if parent.meta.deleting || child.meta.deleting {
-            return None;
-        }
-        if !parent.selects_by_annotation() || !expands(&parent.taint.effect) {
-            return delete(child);
-        }
-        let Some(device) = current(view, parent)?.children.get(&child.meta.key.name) else {
-            return delete(child);
-        };
-        let selector = selector(device);
-        if child.selector.as_ref() == Some(&selector) && is_same_taint(&child.taint, &parent.taint) {
-            return None;
-        }
-        Some(Action::CorrectRule(Box::new(RuleCorrection {
-            rule: precondition(child),
-            version: child.version,
-            parent: subject(parent),
-            selector,
-            taint: parent.taint.clone(),
-        })))
     }
 
     /// The device for which a parent is to have a new child of this name.
@@ -197,6 +172,31 @@ impl DeviceTaintEviction {
     }
 }
 
+/// What becomes of a child whose parent is there.
+fn correct(view: &View, parent: &DeviceTaintRule, child: &DeviceTaintRule) -> Option<Action> {
+    // While the parent ends, the garbage collector decides what becomes of its children.
+    if parent.meta.deleting || child.meta.deleting {
+        return None;
+    }
+    if !parent.selects_by_annotation() || !expands(&parent.taint.effect) {
+        return delete(child);
+    }
+    let Some(device) = current(view, parent)?.children.get(&child.meta.key.name) else {
+        return delete(child);
+    };
+    let selector = selector(device);
+    if child.selector.as_ref() == Some(&selector) && is_same_taint(&child.taint, &parent.taint) {
+        return None;
+    }
+    Some(Action::CorrectRule(Box::new(RuleCorrection {
+        rule: precondition(child),
+        version: child.version,
+        parent: subject(parent),
+        selector,
+        taint: parent.taint.clone(),
+    })))
+}
+
 /// True when rules with this effect are expanded: with any other they only tell what they would do.
 pub(super) fn expands(effect: &TaintEffect) -> bool {
     matches!(effect, TaintEffect::NoSchedule | TaintEffect::NoExecute)
@@ -224,7 +224,7 @@ fn selected(rule: &str, found: Matching) -> Selected {
     }
 }
 
-fn refusal(unmatched: Unmatched) -> Refusal {
+fn refusal(unmatched: &Unmatched) -> Refusal {
     let text = bounded(unmatched.to_string());
     match unmatched {
         Unmatched::NoClass(_) => Refusal::ClassMissing(text),

@@ -392,6 +392,11 @@ fn a_dry_run_above_the_limit_says_that_too() {
     assert_eq!(reason, "NoEffect");
     assert!(message.starts_with("3 published devices selected."), "{message}");
     assert!(message.contains("above the limit of 2"), "{message}");
+    assert!(!told(&w, "ExpansionFailed"));
+    w.change(Kind::Rule, "all", |rule| rule["spec"]["taint"] = taint("NoExecute", &at(0)));
+    assert!(w.children("all").is_empty());
+    assert!(told(&w, "DeviceTaintRule all ExpansionFailed: 3 devices are selected, above the limit of 2"));
+    assert_eq!(w.condition("all").unwrap().1, "TooManyDevices");
 }
 
 #[test]
