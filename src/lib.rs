@@ -15,7 +15,7 @@ mod telemetry;
 use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
-use dra_controllers::resourceclaim::Gates;
+use dra_controllers::{devicetainteviction::DeviceTaintEviction, resourceclaim::Gates};
 use dra_runtime::{Chance, Clock, watch::Pace};
 use kube::Client;
 
@@ -35,7 +35,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the claim controller with default feature gates on `client` until `stop` resolves, without an endpoint for
+/// Runs all controllers with default settings on `client` until `stop` resolves, without an endpoint for
 /// metrics. Dropping the future ends everything at once, as a crash would.
 ///
 /// # Errors
@@ -52,9 +52,13 @@ pub async fn run_on(
         gates: Gates::default(),
         workers,
         limit: None,
-        // The simulation has neither taints nor pool requests yet.
-        eviction: None,
-        pools: None,
+        eviction: Some(cli::EvictionSettings {
+            planner: DeviceTaintEviction::default(),
+            workers,
+            qps: None,
+            rules: true,
+        }),
+        pools: Some(cli::PoolSettings { most_series: 0, rules: true }),
         debug: false,
     };
     let watches = manager::Watches { client: client.clone(), runtime: None, pace: Pace::default() };

@@ -59,8 +59,6 @@ pub(crate) fn settled(cluster: &Cluster) -> Vec<String> {
     state.owners(&mut wrong);
     state.claims(&mut wrong);
     state.reservations(&mut wrong);
-    // Invariants of device taints (evicted Pods, conditions of rules) and of pool requests (summaries equal to those
-    // computed from scratch) stand here once those controllers run.
     wrong
 }
 

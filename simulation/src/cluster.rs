@@ -80,6 +80,8 @@ fn collection(kind: &str) -> String {
         "ResourceClaim" => namespaced("/apis/resource.k8s.io/v1", "resourceclaims"),
         "ResourceClaimTemplate" => namespaced("/apis/resource.k8s.io/v1", "resourceclaimtemplates"),
         "ResourceSlice" => "/apis/resource.k8s.io/v1/resourceslices".to_owned(),
+        "DeviceTaintRule" => "/apis/resource.k8s.io/v1/devicetaintrules".to_owned(),
+        "ResourcePoolStatusRequest" => "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests".to_owned(),
         _ => "/apis/resource.k8s.io/v1/deviceclasses".to_owned(),
     }
 }

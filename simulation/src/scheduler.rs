@@ -134,6 +134,11 @@ impl Scheduler {
                 inventory.apply_slice(&slice);
             }
         }
+        for rule in self.cluster.all("DeviceTaintRule") {
+            if let Ok(rule) = serde_json::from_value(Value::clone(&rule)) {
+                inventory.apply_taint_rule(&rule);
+            }
+        }
         for claim in claims {
             if let Ok(allocation) = serde_json::from_value(at(claim, &["status", "allocation"]).clone()) {
                 inventory.apply_allocation(name(claim), &allocation);
