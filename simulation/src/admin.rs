@@ -33,7 +33,7 @@ impl Admin {
                 self.rule(&rule, story);
             }
             6..10 => self.change_rule(story),
-            10..12 => self.delete("DeviceTaintRule", story),
+            10..12 => drop(self.delete("DeviceTaintRule", story)),
             12..13 => {
                 // Under the same name.
                 if let Some(rule) = self.delete("DeviceTaintRule", story) {

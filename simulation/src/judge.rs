@@ -141,6 +141,7 @@ fn pod(
 /// Why a Pod may have had to go, as far as somebody could see who saw one of the states since `from` of each object.
 fn possible_reasons(history: &History, from: Instant, pod: &Value) -> Vec<Reason> {
     let mut reasons = Vec::new();
+    let rules: Vec<&Value> = history.rules(from).map(|version| &*version.object).collect();
     for (wanted, generated) in named_claims(pod) {
         let mut last: Option<&Value> = None;
         for version in history.claims(wanted, from) {
@@ -150,7 +151,7 @@ fn possible_reasons(history: &History, from: Instant, pod: &Value) -> Vec<Reason
                 continue;
             }
             last = Some(holds);
-            by_rules(claim, history.rules(from).map(|version| &*version.object), &mut reasons);
+            by_rules(claim, &rules, &mut reasons);
             for slices in history.slices(from) {
                 by_slices(claim, slices, &mut reasons);
             }
@@ -218,7 +219,7 @@ fn rule(history: &History, writer: Writer, before: &Value, after: &Value, harm: 
 
 /// True when some Pod may have had to go because of the rule.
 fn anybody_goes(history: &History, from: Instant, rule: &str) -> bool {
-    let rules = || history.rules(from).map(|v| &*v.object).filter(|r| uid(r) == rule);
+    let rules: Vec<&Value> = history.rules(from).map(|v| &*v.object).filter(|r| uid(r) == rule).collect();
     let mut judged = BTreeSet::new();
     history.pods(from).any(|version| {
         let pod = &*version.object;
@@ -229,7 +230,7 @@ fn anybody_goes(history: &History, from: Instant, rule: &str) -> bool {
             history.claims(wanted, from).any(|version| {
                 let mut reasons = Vec::new();
                 if is_used(pod, &version.object, generated) {
-                    by_rules(&version.object, rules(), &mut reasons);
+                    by_rules(&version.object, &rules, &mut reasons);
                 }
                 !reasons.is_empty()
             })

@@ -209,7 +209,12 @@ impl Operator {
                 End::Stop { at_once } => {
                     lock(&notes).story.tell("manager: is asked to stop");
                     let _ = stop.send(());
-                    let over = if at_once { drop(over.send(())); None } else { Some(over) };
+                    let over = if at_once {
+                        let _ = over.send(());
+                        None
+                    } else {
+                        Some(over)
+                    };
                     match tokio::time::timeout(STOPS_WITHIN, &mut manager).await {
                         Ok(Ok(())) => lock(&notes).story.tell("manager: has stopped"),
                         result => lock(&notes).outcome.wrong.push(format!("the manager did not stop: {result:?}")),

@@ -361,7 +361,8 @@ fn partitions(
         *total += 1;
     }
     for (card, amount) in lost.iter().filter_map(|name| withdrawn(name)) {
-        if let Some(left) = left.get_mut(&(card.as_str(), "memory")) {
+        let of_card = left.iter_mut().find(|((set, counter), _)| *set == card && *counter == "memory");
+        if let Some((_, left)) = of_card {
             *left -= amount;
         }
     }

@@ -176,9 +176,11 @@ impl World {
 
     async fn live(mut self) -> Outcome {
         {
-            let story = &mut lock(&self.notes).story;
+            let mut notes = lock(&self.notes);
+            let Notes { story, history, .. } = &mut *notes;
             self.user.prepare(story);
             self.drivers.prepare(story);
+            history.follow(&self.cluster);
         }
         let manager = tokio::spawn(lives(Operator {
             random: fastrand::Rng::with_seed(self.random.u64(..)),
@@ -192,8 +194,10 @@ impl World {
             self.step();
         }
         {
-            let story = &mut lock(&self.notes).story;
+            let mut notes = lock(&self.notes);
+            let Notes { story, history, .. } = &mut *notes;
             self.drivers.end(story);
+            history.follow(&self.cluster);
             story.tell("from here on nothing goes wrong");
         }
         self.faults.set(Rates::default());
@@ -232,8 +236,6 @@ impl World {
     fn step(&mut self) {
         let mut notes = lock(&self.notes);
         let Notes { story, history, .. } = &mut *notes;
-        // The server may forget it.
-        history.follow(&self.cluster);
         match self.random.u8(..100) {
             0..26 => self.user.act(story),
             26..33 => self.drivers.act(story),
@@ -242,6 +244,7 @@ impl World {
             73..89 => self.kubelet.act(true, story),
             _ => collect_garbage(&self.cluster, story),
         }
+        history.follow(&self.cluster);
     }
 
     /// Everybody but the users goes on until nothing changes any more. False when that does not happen.
@@ -253,7 +256,6 @@ impl World {
             {
                 let mut notes = lock(&self.notes);
                 let Notes { story, history, .. } = &mut *notes;
-                history.follow(&self.cluster);
                 for _ in 0..20 {
                     self.scheduler.act(story);
                     if !self.scheduler.is_busy() {
@@ -262,6 +264,7 @@ impl World {
                 }
                 self.kubelet.act(false, story);
                 collect_garbage(&self.cluster, story);
+                history.follow(&self.cluster);
             }
             let now = self.cluster.server.revision();
             if now != revision {

@@ -180,13 +180,9 @@ pub(crate) fn is_used(pod: &Value, claim: &Value, generated: bool) -> bool {
 }
 
 /// Because of which rules, among these, a claim's devices make its Pods go.
-pub(crate) fn by_rules<'a>(
-    claim: &Value,
-    rules: impl Iterator<Item = &'a Value> + Clone,
-    reasons: &mut Vec<Reason>,
-) {
+pub(crate) fn by_rules(claim: &Value, rules: &[&Value], reasons: &mut Vec<Reason>) {
     for held in held(claim) {
-        for rule in rules.clone() {
+        for rule in rules {
             let is_meant = effect(rule) == "NoExecute" && !is_held_back(rule);
             if is_meant
                 && selects(rule, held.driver, held.pool, held.device)
@@ -235,8 +231,9 @@ impl State {
         if !is_evictable(pod) {
             return reasons;
         }
+        let rules: Vec<&Value> = self.rules.iter().map(|rule| &**rule).collect();
         for claim in self.claims_of(pod) {
-            by_rules(claim, self.rules.iter().map(|rule| &**rule), &mut reasons);
+            by_rules(claim, &rules, &mut reasons);
             by_slices(claim, &self.slices, &mut reasons);
         }
         reasons
