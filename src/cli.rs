@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dra_act::Journal;
 use dra_controllers::{
     devicetainteviction::DeviceTaintEviction,
     plan::EvictionMode,
@@ -139,6 +140,8 @@ pub(crate) struct Settings {
     pub(crate) pools: Option<PoolSettings>,
     /// Serve the endpoints for debugging.
     pub(crate) debug: bool,
+    /// Where everything that is done is written down.
+    pub(crate) journal: Option<Journal>,
 }
 
 /// What the pool status controller is to do.
@@ -187,6 +190,7 @@ impl RunOptions {
             pools: (enabled(&self.controllers, "resource-pool-status-request")? && gates.pool_status)
                 .then_some(PoolSettings { most_series: self.max_pool_series, rules: gates.rules }),
             debug: self.debug_endpoints,
+            journal: None,
         })
     }
 

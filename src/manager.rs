@@ -72,6 +72,7 @@ pub(crate) async fn run(
     let metrics = Metrics::new(&registry)?;
     let executor_of = |controller| {
         Executor::new(client.clone(), Arc::clone(&shared), recorder.of(controller), metrics.clone())
+            .journaling(settings.journal.clone())
     };
     let evictor = if eviction.is_some() {
         let executor = executor_of(names::EVICTION_CONTROLLER);
@@ -85,7 +86,9 @@ pub(crate) async fn run(
     } else {
         None
     };
-    let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
+    let executor = Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics)
+        .journaling(settings.journal.clone());
+    let executor = Arc::new(executor);
     let watch_metrics = WatchMetrics::new(&registry)?;
 
     let mut background = JoinSet::new();

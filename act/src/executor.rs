@@ -25,8 +25,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    EvictionMetrics, Metrics, PoolMetrics, Shared,
+    EvictionMetrics, Journal, Metrics, PoolMetrics, Shared,
     failure::Failure,
+    journal::Happening,
     request::{self, HttpRequest},
 };
 
@@ -58,6 +59,7 @@ pub struct Executor {
     metrics: Metrics,
     evictions: Option<EvictionMetrics>,
     pools: Option<PoolMetrics>,
+    journal: Option<Journal>,
     /// One namespace is listed once for all keys that wait for it.
     listing: tokio::sync::Mutex<()>,
     lookups: tokio::sync::Semaphore,
@@ -79,6 +81,7 @@ impl Executor {
             metrics,
             evictions: None,
             pools: None,
+            journal: None,
             listing: tokio::sync::Mutex::new(()),
             lookups: tokio::sync::Semaphore::new(LOOKUPS),
         }
@@ -96,6 +99,18 @@ impl Executor {
         Self { pools: Some(metrics), ..self }
     }
 
+    /// The same executor, which writes down what it does.
+    #[must_use]
+    pub fn journaling(self, journal: Option<Journal>) -> Self {
+        Self { journal, ..self }
+    }
+
+    fn note(&self, key: &(dyn Display + Sync), what: impl FnOnce() -> Happening) {
+        if let Some(journal) = &self.journal {
+            journal.note(self.shared.clock().now(), key.to_string(), what());
+        }
+    }
+
     /// Plans and acts until the key is settled or something failed that only time can mend.
     pub async fn settle(&self, key: &(dyn Display + Sync), plan: impl Fn(&View, &Pass) -> Plan) -> Next {
         let mut pass = Pass { wall: self.shared.clock().now(), ..Pass::default() };
@@ -110,6 +125,9 @@ impl Executor {
                 let why: Vec<String> = plan.why.iter().map(ToString::to_string).collect();
                 tracing::debug!(%key, ?why, "not settled");
             }
+            if plan.lookups.is_empty() {
+                self.note(key, || Happening::Waiting(plan.why.clone()));
+            }
             if !plan.lookups.is_empty() {
                 let failures = self.look_up_all(key, plan.lookups).await;
                 for (lookup, failure) in failures {
@@ -123,6 +141,7 @@ impl Executor {
             for action in plan.actions {
                 if let Action::Notify(notice) = action {
                     if !told.contains(&notice) {
+                        self.note(key, || Happening::Done(Action::Notify(notice.clone())));
                         self.tell(&notice);
                         told.push(notice);
                     }
@@ -300,6 +319,7 @@ impl Executor {
         let failure = match result {
             Ok(()) => {
                 tracing::debug!(%key, %action, "done");
+                self.note(key, || Happening::Done(action.clone()));
                 return Ok(Done::Accepted);
             }
             Err(failure) => failure,
@@ -309,6 +329,7 @@ impl Executor {
             return Ok(Done::Outdated);
         }
         tracing::warn!(%key, %action, error = %failure, "failed; will be tried again");
+        self.note(key, || Happening::Failed { action: action.clone(), error: failure.to_string() });
         self.tell_failure(action, &failure);
         Err(failure)
     }

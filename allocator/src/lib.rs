@@ -53,5 +53,6 @@ pub use ids::{DeviceId, PoolId};
 pub use inventory::Inventory;
 pub use inventory::tainting::{DeviceFilter, SliceTaint};
 pub use inventory::usage::{Holding, HoldingKind, holdings};
+pub use nodes::selects;
 pub use plan::CLAIM_LIMIT;
 pub use search::{GaveUp, Limits};

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, at, name, set},
     publish::{GPU, KEYS, NIC, PROFILE, VALUES, taint},
     run::Story,
 };
+use dra_inhabitants::cluster::{Cluster, at, name, set};
 
 const RULES: usize = 3;
 const REQUESTS: usize = 3;
@@ -124,14 +124,14 @@ impl Admin {
     fn foreign_condition(&mut self, story: &mut Story) {
         let rules = self.cluster.all("DeviceTaintRule");
         let Some(rule) = self.random.choice(&rules) else { return };
-        let mut conditions: Vec<Value> = crate::cluster::items(rule, &["status", "conditions"])
+        let mut conditions: Vec<Value> = dra_inhabitants::cluster::items(rule, &["status", "conditions"])
             .iter()
             .filter(|c| at(c, &["type"]) != "Testing")
             .cloned()
             .collect();
         conditions.push(json!({"type": "Testing", "status": "True", "reason": "Testing", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}));
-        let patch = json!({"metadata": {"resourceVersion": crate::cluster::version(rule)},
+        let patch = json!({"metadata": {"resourceVersion": dra_inhabitants::cluster::version(rule)},
             "status": {"conditions": conditions}});
         if self.cluster.patch("DeviceTaintRule", name(rule), "/status", &patch).is_ok() {
             story.tell(&format!("somebody: a condition on {}", name(rule)));
@@ -167,7 +167,7 @@ impl Admin {
         let time = self.cluster.server.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let status = json!({"poolCount": 0, "conditions": [{"type": "Complete", "status": "True",
             "reason": "CalculationComplete", "message": "by somebody else", "lastTransitionTime": time}]});
-        let patch = json!({"metadata": {"resourceVersion": crate::cluster::version(request)}, "status": status});
+        let patch = json!({"metadata": {"resourceVersion": dra_inhabitants::cluster::version(request)}, "status": status});
         if self.cluster.patch("ResourcePoolStatusRequest", name(request), "/status", &patch).is_ok() {
             story.tell(&format!("somebody: answers {}", name(request)));
         }

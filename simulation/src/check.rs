@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::cluster::{
+use dra_inhabitants::cluster::{
     Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, text, uid,
 };
+use serde_json::Value;
 
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
 

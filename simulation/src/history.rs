@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, name, uid};
+use dra_inhabitants::cluster::{Cluster, name, uid};
 
 /// Slices by name.
 pub(crate) type Slices = BTreeMap<String, Arc<Value>>;
@@ -76,17 +76,15 @@ impl History {
         let (pods, claims) = (self.pods.seen, self.claims.seen);
         self.pods.follow(cluster, "Pod", now);
         self.claims.follow(cluster, "ResourceClaim", now);
-        let spec = |rule: &Option<Arc<Value>>| {
-            rule.as_ref().map(|r| (uid(r).to_owned(), r.get("spec").cloned()))
-        };
+        let spec =
+            |rule: &Option<Arc<Value>>| rule.as_ref().map(|r| (uid(r).to_owned(), r.get("spec").cloned()));
         let rules = cluster.server.changes_since("DeviceTaintRule", self.rules.seen);
         let mut any = rules.iter().any(|(before, after)| spec(before) != spec(after));
         self.rules.follow(cluster, "DeviceTaintRule", now);
         self.requests.follow(cluster, "ResourcePoolStatusRequest", now);
         any |= !cluster.server.changes_since("Pod", pods).is_empty();
         any |= !cluster.server.changes_since("ResourceClaim", claims).is_empty();
-        let mut slices =
-            self.slices.last().map_or_else(Slices::new, |(_, _, slices)| Slices::clone(slices));
+        let mut slices = self.slices.last().map_or_else(Slices::new, |(_, _, slices)| Slices::clone(slices));
         let changes = cluster.server.changes_since("ResourceSlice", self.slices_seen);
         self.slices_seen = cluster.server.revision();
         for (before, after) in changes {

@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    cluster::{Cluster, at, is_deleting, items, name, text, uid},
     history::History,
     pools,
     taints::{
         self, CONDITION, Reason, by_rules, by_slices, condition, effect, is_evictable, is_used, named_claims,
     },
 };
+use dra_inhabitants::cluster::{Cluster, at, is_deleting, items, name, text, uid};
 
 /// A condition says that nothing happens only after so long (docs/DEVIATIONS.md).
 const FIRST_FALSE_AFTER: Duration = Duration::from_secs(10);

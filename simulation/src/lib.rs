@@ -10,15 +10,12 @@
 
 mod admin;
 mod check;
-mod cluster;
 mod history;
 mod judge;
-mod kubelet;
 mod lives;
 pub mod many;
 mod pools;
 mod publish;
 pub mod run;
-mod scheduler;
 mod taints;
 mod user;

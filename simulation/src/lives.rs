@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use dra_controller_manager::Controllers;
 use dra_embedded::{Connection, Exchange, Faults, Observer};
 use dra_runtime::{
     Chance, Clock,
@@ -24,10 +25,10 @@ use tower::{BoxError, Layer, Service, ServiceExt, util::MapRequestLayer};
 
 use crate::{
     check,
-    cluster::Cluster,
     judge::{Evicted, Writer, judge},
     run::{Notes, lock},
 };
+use dra_inhabitants::cluster::Cluster;
 
 /// Keys that the manager works on at once.
 const WORKERS: usize = 4;
@@ -151,8 +152,7 @@ impl Operator {
     /// A life, which tells when its successor is to start.
     fn life(&mut self, end: End, over: oneshot::Sender<()>) -> impl Future<Output = ()> + Send + 'static {
         // Whoever dies after so many requests does so without a word.
-        let by_requests =
-            (matches!(end, End::Crash) && self.random.bool()).then(|| self.random.u64(1..200));
+        let by_requests = (matches!(end, End::Crash) && self.random.bool()).then(|| self.random.u64(1..200));
         let line = Line::new(by_requests);
         // Its clock may be wrong by a few minutes.
         let skew = SignedDuration::from_secs(self.random.i64(-300..300));
@@ -179,7 +179,10 @@ impl Operator {
                 pending::<()>().await;
             }
         };
-        let manager = dra_controller_manager::run_on(client, WORKERS, clock, chance, stopped);
+        let manager = async move {
+            let controllers = Controllers::all(WORKERS);
+            dra_controller_manager::run_on(client, &controllers, clock, chance, stopped).await
+        };
         let (mut calm, notes) = (self.calm.clone(), Arc::clone(&self.notes));
         async move {
             tokio::pin!(manager);
@@ -217,7 +220,9 @@ impl Operator {
                     };
                     match tokio::time::timeout(STOPS_WITHIN, &mut manager).await {
                         Ok(Ok(())) => lock(&notes).story.tell("manager: has stopped"),
-                        result => lock(&notes).outcome.wrong.push(format!("the manager did not stop: {result:?}")),
+                        result => {
+                            lock(&notes).outcome.wrong.push(format!("the manager did not stop: {result:?}"))
+                        }
                     }
                     drop(over);
                 }
@@ -271,12 +276,8 @@ fn look(notes: &mut Notes, cluster: &Cluster, number: usize, calm: bool, revisio
         .collect();
     let Some(life) = notes.lives.get_mut(number) else { return harm };
     let recently = Instant::now().checked_sub(MEMORY).filter(|_| calm).unwrap_or(life.started);
-    let writer = Writer {
-        from: life.started.max(recently),
-        started: life.started,
-        now: life.clock.now(),
-        calm,
-    };
+    let writer =
+        Writer { from: life.started.max(recently), started: life.started, now: life.clock.now(), calm };
     let verdict = judge(cluster, &notes.history, writer, revision);
     life.evicted.extend(verdict.evicted);
     harm.extend(verdict.harm);

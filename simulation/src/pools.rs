@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    cluster::{at, items, name, set, text},
     history::{History, Slices},
     taints::{effect, generation, held, selects},
 };
+use dra_inhabitants::cluster::{at, items, name, set, text};
 
 const MOST_BYTES: usize = 256;
 
@@ -192,7 +192,8 @@ fn status(facts: Facts<'_>, driver: &str, pool: &str, attribute: &str, charged: 
         .filter(|device| at(device.device, &["allowMultipleAllocations"]) != true)
         .map(|device| device.name)
         .filter(|name| {
-            let claims: BTreeSet<&str> = uses.get(name).into_iter().flatten().map(|(claim, _)| *claim).collect();
+            let claims: BTreeSet<&str> =
+                uses.get(name).into_iter().flatten().map(|(claim, _)| *claim).collect();
             claims.len() > 1
         })
         .collect();
@@ -482,7 +483,8 @@ pub(crate) fn impossible(history: &History, from: Instant, request: &Value) -> O
 fn impossible_pool(history: &History, from: Instant, driver: &str, told: &Value) -> Option<String> {
     let pool = text(told, &["poolName"]);
     let shape = |pool: &Value| {
-        ["generation", "nodeName", "resourceSliceCount", "totalDevices"].map(|field| at(pool, &[field]).clone())
+        ["generation", "nodeName", "resourceSliceCount", "totalDevices"]
+            .map(|field| at(pool, &[field]).clone())
     };
     let wrong = |what: &str| Some(format!("pool {driver}/{pool} {what}: {told}"));
     let as_told: Vec<&Slices> = history
@@ -537,7 +539,8 @@ fn impossible_pool(history: &History, from: Instant, driver: &str, told: &Value)
             .map(|device| text(device, &["name"]))
             .collect();
         let count = |of: &BTreeSet<String>| {
-            u64::try_from(of.iter().filter(|name| published.contains(name.as_str())).count()).unwrap_or(u64::MAX)
+            u64::try_from(of.iter().filter(|name| published.contains(name.as_str())).count())
+                .unwrap_or(u64::MAX)
         };
         (count(&always)..=count(&ever)).contains(&allocated)
     });

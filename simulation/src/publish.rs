@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use crate::{
-    cluster::{Cluster, at, items, name, set},
-    run::Story,
-};
+use crate::run::Story;
+use dra_inhabitants::cluster::{Cluster, at, items, name, set};
 
 /// The driver of devices that are allocated whole, in parts or in shares.
 pub(crate) const GPU: &str = "gpu.example.com";
@@ -168,7 +166,8 @@ impl Drivers {
         let Some(pool) = self.pools.get_mut(index) else { return };
         let random = &mut self.random;
         if random.u8(..12) == 0 && pool.driver == GPU {
-            pool.layout = random.choice([Layout::Whole, Layout::Shared, Layout::Parts]).unwrap_or(Layout::Whole);
+            pool.layout =
+                random.choice([Layout::Whole, Layout::Shared, Layout::Parts]).unwrap_or(Layout::Whole);
         }
         let (generation, more) = match random.u8(..12) {
             // In place, as no driver should.

@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use dra_allocator::objects::Node;
 use dra_embedded::{Faults, Rates, Server};
+use dra_inhabitants::{kubelet::Kubelet, scheduler::Scheduler};
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
     sync::watch,
@@ -18,17 +20,15 @@ use tokio::{
 use crate::{
     admin::Admin,
     check,
-    cluster::{Cluster, at, name},
     history::History,
     judge,
-    kubelet::Kubelet,
     lives::{Life, Operator, lives},
     pools,
     publish::Drivers,
-    scheduler::Scheduler,
     taints::State,
-    user::User,
+    user::{NAMESPACE, NODES, User},
 };
+use dra_inhabitants::cluster::{Cluster, at, name};
 
 /// Steps of a seed: things that users, drivers, administrators, scheduler, kubelets and garbage collector do.
 const STEPS: u32 = 180;
@@ -144,6 +144,7 @@ struct World {
     drivers: Drivers,
     admin: Admin,
     scheduler: Scheduler,
+    nodes: Vec<Node>,
     kubelet: Kubelet,
     calm: watch::Sender<bool>,
 }
@@ -152,7 +153,7 @@ impl World {
     fn new(seed: u64) -> Result<Self> {
         let mut random = fastrand::Rng::with_seed(seed);
         let server = Server::new(random.u64(..), Timestamp::from_second(BEGINNING)?);
-        let cluster = Cluster { server };
+        let cluster = Cluster::new(server, NAMESPACE);
         let faults = Arc::new(Faults::seeded(random.u64(..), rates(&mut random)));
         let notes = Notes {
             story: Story { started: Instant::now(), lines: Vec::new() },
@@ -165,6 +166,7 @@ impl World {
             drivers: Drivers::new(cluster.clone(), random.u64(..)),
             admin: Admin::new(cluster.clone(), random.u64(..)),
             scheduler: Scheduler::new(cluster.clone(), random.u64(..)),
+            nodes: NODES.map(node).to_vec(),
             kubelet: Kubelet::new(cluster.clone(), random.u64(..)),
             calm: watch::Sender::new(false),
             notes: Arc::new(Mutex::new(notes)),
@@ -240,9 +242,9 @@ impl World {
             0..26 => self.user.act(story),
             26..33 => self.drivers.act(story),
             33..41 => self.admin.act(story),
-            41..73 => self.scheduler.act(story),
-            73..89 => self.kubelet.act(true, story),
-            _ => collect_garbage(&self.cluster, story),
+            41..73 => self.scheduler.act(&self.nodes, &mut |line| story.tell(line)),
+            73..89 => self.kubelet.act(true, &mut |line| story.tell(line)),
+            _ => self.cluster.collect_garbage(&mut |line| story.tell(line)),
         }
         history.follow(&self.cluster);
     }
@@ -256,14 +258,15 @@ impl World {
             {
                 let mut notes = lock(&self.notes);
                 let Notes { story, history, .. } = &mut *notes;
+                let tell = &mut |line: &str| story.tell(line);
                 for _ in 0..20 {
-                    self.scheduler.act(story);
+                    self.scheduler.act(&self.nodes, tell);
                     if !self.scheduler.is_busy() {
                         break;
                     }
                 }
-                self.kubelet.act(false, story);
-                collect_garbage(&self.cluster, story);
+                self.kubelet.act(false, tell);
+                self.cluster.collect_garbage(tell);
                 history.follow(&self.cluster);
             }
             let now = self.cluster.server.revision();
@@ -372,11 +375,11 @@ impl World {
     }
 }
 
-fn collect_garbage(cluster: &Cluster, story: &mut Story) {
-    let deleted = cluster.server.collect_garbage();
-    if deleted > 0 {
-        story.tell(&format!("garbage collector: {deleted} objects"));
-    }
+/// A node that is nothing but a name: what it has is in slices.
+fn node(name: &str) -> Node {
+    let mut node = Node::default();
+    name.clone_into(&mut node.metadata.name);
+    node
 }
 
 pub(crate) fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {

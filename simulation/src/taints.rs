@@ -6,10 +6,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::{
-    cluster::{Cluster, at, is_deleting, items, name, text, uid},
-    history::{Slices, slices},
-};
+use crate::history::{Slices, slices};
+use dra_inhabitants::cluster::{Cluster, at, is_deleting, items, name, text, uid};
 
 /// The condition that the manager keeps on rules.
 pub(crate) const CONDITION: &str = "EvictionInProgress";
@@ -84,7 +82,8 @@ fn leave(result: &Value, taint: &Value) -> Option<Timestamp> {
     let added = time(at(taint, &["timeAdded"])).unwrap_or(Timestamp::MIN);
     let mut least: Option<i64> = None;
     for toleration in items(result, &["tolerations"]) {
-        let of_key = matches!(text(toleration, &["key"]), key if key.is_empty() || key == text(taint, &["key"]));
+        let of_key =
+            matches!(text(toleration, &["key"]), key if key.is_empty() || key == text(taint, &["key"]));
         let of_effect = matches!(text(toleration, &["effect"]), "" | "NoExecute");
         let of_value = match text(toleration, &["operator"]) {
             "Exists" => true,
@@ -341,11 +340,7 @@ impl State {
         let taint = at(rule, &["spec", "taint"]);
         let goes =
             |claim: &Value| held(claim).any(|held| is_selected(&held) && leave(held.result, taint).is_some());
-        let pods = self
-            .pods
-            .iter()
-            .filter(|pod| is_evictable(pod) && self.claims_of(pod).any(goes))
-            .count();
+        let pods = self.pods.iter().filter(|pod| is_evictable(pod) && self.claims_of(pod).any(goes)).count();
         let devices = |count: usize, what: &str| match count {
             1 => format!("1 {what} device selected. "),
             n => format!("{n} {what} devices selected. "),

@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, is_deleting, name, owner, set, uid},
     publish::{GPU, KEYS, NIC, VALUES},
     run::Story,
 };
+use dra_inhabitants::cluster::{Cluster, is_deleting, name, owner, set, uid};
 
+/// The namespace that everything happens in.
+pub(crate) const NAMESPACE: &str = "sim";
 /// Nodes of the cluster.
 pub(crate) const NODES: [&str; 2] = ["node-0", "node-1"];
 /// Names that Pods take turns in, so that some are replaced under the same name.
@@ -29,7 +31,11 @@ fn spec(random: &mut fastrand::Rng, most: u32) -> Value {
     let mut exactly = json!({"deviceClassName": class, "allocationMode": "ExactCount",
         "count": random.u32(1..=most)});
     if random.u8(..3) == 0 {
-        set(&mut exactly, "capacity", json!({"requests": {"memory": random.choice(["5Gi", "10Gi", "20Gi"])}}));
+        set(
+            &mut exactly,
+            "capacity",
+            json!({"requests": {"memory": random.choice(["5Gi", "10Gi", "20Gi"])}}),
+        );
     }
     if random.u8(..12) == 0 {
         set(&mut exactly, "adminAccess", json!(true));
@@ -48,7 +54,9 @@ fn toleration(random: &mut fastrand::Rng) -> Value {
         2 => json!({"operator": "Equal", "key": random.choice(KEYS), "value": random.choice(VALUES)}),
         _ => json!({"key": random.choice(KEYS), "value": random.choice(VALUES)}),
     };
-    if let Some(effect) = random.choice(["", "NoExecute", "NoExecute", "NoSchedule"]).filter(|e| !e.is_empty()) {
+    if let Some(effect) =
+        random.choice(["", "NoExecute", "NoExecute", "NoSchedule"]).filter(|e| !e.is_empty())
+    {
         set(&mut toleration, "effect", json!(effect));
     }
     if random.u8(..3) > 0 {
@@ -66,7 +74,7 @@ impl User {
     /// What is there before anything happens.
     pub(crate) fn prepare(&mut self, story: &mut Story) {
         let cluster = self.cluster.clone();
-        let _ = cluster.create("Namespace", &json!({"metadata": {"name": crate::cluster::NAMESPACE}}));
+        let _ = cluster.create("Namespace", &json!({"metadata": {"name": NAMESPACE}}));
         for driver in [GPU, NIC] {
             let _ = cluster.create(
                 "DeviceClass",
