@@ -23,6 +23,9 @@ use crate::{
 /// seen the taint (documented-behaviour D110).
 pub(super) const STATUS_DELAY: Duration = Duration::from_secs(10);
 
+/// The least time between two conditions with different status about the same thing.
+const STATUS_CHANGE_DELAY: Duration = Duration::from_secs(1);
+
 /// What the condition should say.
 struct Verdict {
     status: ConditionStatus,
@@ -62,16 +65,13 @@ impl DeviceTaintEviction {
             return plan;
         }
         let same_status = current.is_some_and(|c| c.status == verdict.status);
-        let wait_until = match verdict.status {
-            ConditionStatus::False if rule.taint.effect == TaintEffect::NoExecute => {
-                Some(note.since.max(note.active).saturating_add(STATUS_DELAY))
-            }
-            ConditionStatus::True if up_to_date.is_some() && same_status => {
-                note.written.map(|written| written.saturating_add(STATUS_DELAY))
-            }
-            _ => None,
-        };
-        if let Some(at) = wait_until.filter(|at| *at > pass.now) {
+        let is_end = verdict.status == ConditionStatus::False && rule.taint.effect == TaintEffect::NoExecute;
+        let settled = is_end.then(|| note.since.max(note.active).saturating_add(STATUS_DELAY));
+        // Also where somebody else says otherwise each time.
+        let again = note.written.filter(|_| up_to_date.is_some()).map(|written| {
+            written.saturating_add(if same_status { STATUS_DELAY } else { STATUS_CHANGE_DELAY })
+        });
+        if let Some(at) = settled.max(again).filter(|at| *at > pass.now) {
             plan.wake_at = Some(at);
             return plan;
         }
@@ -99,6 +99,7 @@ impl DeviceTaintEviction {
         let since = current.filter(|_| same_status).and_then(|c| c.last_transition).unwrap_or(pass.wall);
         plan.actions.push(Action::Report(Box::new(RuleReport {
             rule: subject,
+            resource_version: rule.meta.resource_version,
             version: rule.version,
             condition: Condition {
                 status: verdict.status,
