@@ -14,7 +14,7 @@ use crate::{
         self, CONDITION, Reason, by_rules, by_slices, condition, effect, is_evictable, is_used, named_claims,
     },
 };
-use dra_inhabitants::cluster::{Cluster, at, is_deleting, items, name, text, uid};
+use dra_inhabitants::cluster::{Cluster, at, is_deleting, items, name, owner, text, uid};
 
 /// A condition says that nothing happens only after so long (docs/DEVIATIONS.md).
 const FIRST_FALSE_AFTER: Duration = Duration::from_secs(10);
@@ -99,6 +99,9 @@ fn pod(
     (before, after): (&Value, Option<&Value>),
     verdict: &mut Verdict,
 ) {
+    if let Some(after) = after {
+        records(history, writer, before, after, &mut verdict.harm);
+    }
     let ends = after.is_none_or(is_deleting) && !is_deleting(before);
     let of_type = |pod: &Value| {
         items(pod, &["status", "conditions"]).iter().find(|c| text(c, &["type"]) == DISRUPTED.0).cloned()
@@ -135,6 +138,18 @@ fn pod(
         };
         let known = if writer.calm { taints::State::of(cluster).reasons(before) } else { Vec::new() };
         verdict.evicted.push(Evicted { rules: of_rules(reasons), known: of_rules(known) });
+    }
+}
+
+/// A Pod is told only of claims that were made for it or for its PodGroup.
+fn records(history: &History, writer: Writer, before: &Value, after: &Value, harm: &mut Vec<String>) {
+    const STATUSES: &[&str] = &["status", "resourceClaimStatuses"];
+    for status in items(after, STATUSES).iter().filter(|status| !items(before, STATUSES).contains(status)) {
+        let claim = text(status, &["resourceClaimName"]);
+        let is_its = |claim: &Value| owner(claim, "Pod").is_none_or(|owner| owner == uid(after));
+        if !history.claims(claim, writer.from).any(|version| is_its(&version.object)) {
+            harm.push(format!("Pod {} was told to use claim {claim}, which is not its", name(after)));
+        }
     }
 }
 

@@ -37,11 +37,17 @@ const STOPS_WITHIN: Duration = Duration::from_secs(9);
 /// In quiet times, nothing older than this is still on its way to the manager.
 const MEMORY: Duration = Duration::from_mins(5);
 
+/// More requests than any history has reason for.
+const REQUESTS_MAX: u64 = 20_000;
+/// How long a request may be under way after its sender's end.
+const UNDER_WAY: Duration = Duration::from_secs(30);
+
 /// A life of the manager.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) clock: Clock,
     started: Instant,
+    ended: Option<Instant>,
     /// Pods that it evicted.
     pub(crate) evicted: Vec<Evicted>,
 }
@@ -83,6 +89,11 @@ impl Line {
         if !dead {
             pending::<()>().await;
         }
+    }
+
+    /// It dies, whatever it was meant to do.
+    fn cut(&self) {
+        self.lock().dead = true;
     }
 
     /// A request was carried out; its answer does not arrive if it was the last one.
@@ -163,7 +174,7 @@ impl Operator {
         let polls = self.random.u8(..30);
         let number = {
             let mut notes = lock(&self.notes);
-            notes.lives.push(Life { clock, started: Instant::now(), evicted: Vec::new() });
+            notes.lives.push(Life { clock, started: Instant::now(), ended: None, evicted: Vec::new() });
             notes.lives.len() - 1
         };
         let connection = self
@@ -239,6 +250,9 @@ impl Operator {
                     lock(&notes).story.tell("manager: the old one ends");
                 }
             }
+            if let Some(life) = lock(&notes).lives.get_mut(number) {
+                life.ended = Some(Instant::now());
+            }
         }
     }
 
@@ -261,6 +275,12 @@ impl Operator {
                     notes.outcome.wrong.push(harm);
                 }
             }
+            if notes.outcome.requests == REQUESTS_MAX {
+                notes.outcome.wrong.push(format!("{REQUESTS_MAX} requests are too many"));
+            }
+            if notes.outcome.requests >= REQUESTS_MAX {
+                line.cut();
+            }
             line.carried_out();
         })
     }
@@ -268,11 +288,14 @@ impl Operator {
 
 /// What harm a life has done by its writes since a revision.
 fn look(notes: &mut Notes, cluster: &Cluster, number: usize, calm: bool, revision: u64) -> Vec<String> {
+    let is_other =
+        |(n, life): (usize, &Life)| n != number && life.ended.is_none_or(|at| at.elapsed() < UNDER_WAY);
+    let alone = !notes.lives.iter().enumerate().any(is_other);
     let mut harm: Vec<String> = cluster
         .server
         .changes_since("ResourceClaim", revision)
         .into_iter()
-        .filter_map(|(before, after)| check::harm(cluster, before.as_deref(), after.as_deref()))
+        .filter_map(|(before, after)| check::harm(cluster, alone, before.as_deref(), after.as_deref()))
         .collect();
     let Some(life) = notes.lives.get_mut(number) else { return harm };
     let recently = Instant::now().checked_sub(MEMORY).filter(|_| calm).unwrap_or(life.started);

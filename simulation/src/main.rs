@@ -43,8 +43,8 @@ fn main() -> Result<ExitCode> {
         let summary = run_many(next, BATCH.min(end - next));
         next += summary.seeds;
         println!(
-            "{next} seeds: {} requests, {} writes, {} crashes",
-            summary.requests, summary.writes, summary.crashes
+            "{next} seeds: {} requests, {} writes, {} crashes, {} evictions, {} answers compared",
+            summary.requests, summary.writes, summary.crashes, summary.evictions, summary.answers
         );
         if !summary.failed.is_empty() {
             tell(&summary);
@@ -61,8 +61,15 @@ fn one(seed: u64) -> ExitCode {
     let outcome = run(seed);
     outcome.story.iter().for_each(|line| println!("{line}"));
     println!(
-        "seed {seed}: {} requests, {} writes, {} changes of others, {} crashes, trace {:016x}",
-        outcome.requests, outcome.writes, outcome.changes, outcome.crashes, outcome.trace
+        "seed {seed}: {} requests, {} writes, {} changes of others, {} crashes, {} evictions, {} answers compared, \
+         trace {:016x}",
+        outcome.requests,
+        outcome.writes,
+        outcome.changes,
+        outcome.crashes,
+        outcome.evictions,
+        outcome.answers,
+        outcome.trace
     );
     outcome.wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
     if outcome.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -20,8 +20,12 @@ pub struct Summary {
     pub requests: u64,
     /// Requests that changed something.
     pub writes: u64,
-    /// Crashes of the managers.
+    /// How often managers ended.
     pub crashes: u64,
+    /// Pods that were evicted.
+    pub evictions: u64,
+    /// Answers about pools that were compared in all details.
+    pub answers: u64,
     /// Seeds that went wrong, lowest first.
     pub failed: Vec<Outcome>,
 }
@@ -50,6 +54,8 @@ pub fn run_many(from: u64, count: u64) -> Summary {
                     summary.requests += outcome.requests;
                     summary.writes += outcome.writes;
                     summary.crashes += outcome.crashes;
+                    summary.evictions += outcome.evictions;
+                    summary.answers += outcome.answers;
                     if !outcome.wrong.is_empty() {
                         summary.failed.push(outcome);
                     }

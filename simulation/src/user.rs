@@ -47,6 +47,11 @@ fn spec(random: &mut fastrand::Rng, most: u32) -> Value {
     json!({"devices": {"requests": [{"name": "device", "exactly": exactly}]}})
 }
 
+/// An entry that PodGroups and their Pods have in common.
+fn shared(entry: &str, group: usize) -> Value {
+    json!({"name": entry, "resourceClaimTemplateName": format!("template-{}", group % TEMPLATES)})
+}
+
 fn toleration(random: &mut fastrand::Rng) -> Value {
     let mut toleration = match random.u8(..4) {
         0 => json!({"operator": "Exists"}),
@@ -125,8 +130,10 @@ impl User {
         if self.random.u8(..3) == 0 {
             let group = self.random.usize(..GROUPS);
             set(&mut spec, "schedulingGroup", json!({"podGroupName": format!("group-{group}")}));
-            let template = format!("template-{}", group % TEMPLATES);
-            entries.push(json!({"name": "shared", "resourceClaimTemplateName": template}));
+            entries.push(shared("shared", group));
+            if self.random.u8(..3) == 0 {
+                entries.push(shared("also", group));
+            }
         }
         let placed = self.random.u8(..8) == 0;
         if placed {
@@ -153,9 +160,10 @@ impl User {
         let n = self.random.usize(..GROUPS);
         let mut entries = Vec::new();
         if self.random.u8(..4) > 0 {
-            entries.push(
-                json!({"name": "shared", "resourceClaimTemplateName": format!("template-{}", n % TEMPLATES)}),
-            );
+            entries.push(shared("shared", n));
+        }
+        if self.random.bool() {
+            entries.push(shared("also", n));
         }
         let body = json!({"metadata": {"name": format!("group-{n}")},
             "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": entries}});
