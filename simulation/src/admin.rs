@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::{
-    publish::{GPU, KEYS, NIC, PROFILE, VALUES, taint},
+    publish::{GPU, KEYS, NIC, PROFILE, VALUES, in_use, taint},
     run::Story,
 };
 use dra_inhabitants::cluster::{Cluster, at, name, set};
 
-const RULES: usize = 3;
+const RULES: usize = 2;
 const REQUESTS: usize = 3;
 const CONFIRM: &str = "dra-controller-manager.dev/confirm-all-devices";
 const PAUSE: &str = "dra-controller-manager.dev/pause-eviction";
@@ -28,12 +28,12 @@ impl Admin {
     /// One thing that an administrator does.
     pub(crate) fn act(&mut self, story: &mut Story) {
         match self.random.u8(..20) {
-            0..6 => {
+            0..4 => {
                 let rule = format!("rule-{}", self.random.usize(..RULES));
                 self.rule(&rule, story);
             }
-            6..10 => self.change_rule(story),
-            10..12 => drop(self.delete("DeviceTaintRule", story)),
+            4..8 => self.change_rule(story),
+            8..12 => drop(self.delete("DeviceTaintRule", story)),
             12..13 => {
                 // Under the same name.
                 if let Some(rule) = self.delete("DeviceTaintRule", story) {
@@ -51,13 +51,17 @@ impl Admin {
         let driver = self.random.choice([GPU, GPU, NIC]).unwrap_or(GPU);
         let pool = self.random.choice(["node-0", "node-1", "shelf"]).unwrap_or("node-0");
         let device = format!("dev-{}", self.random.u8(..3));
+        // Mostly something that is in use.
+        let [driver, pool, device] = in_use(&mut self.random, &self.cluster)
+            .filter(|_| self.random.u8(..4) > 0)
+            .unwrap_or([driver.to_owned(), pool.to_owned(), device]);
         match self.random.u8(..12) {
             0 => Value::Null,
-            1 | 2 => json!({}),
-            3..5 => json!({"driver": driver}),
-            5..8 => json!({"driver": driver, "pool": pool}),
-            8..10 => json!({"driver": driver, "pool": pool, "device": device}),
-            10 => json!({"device": device}),
+            1 => json!({}),
+            2 => json!({"driver": driver}),
+            3..6 => json!({"driver": driver, "pool": pool}),
+            6..9 => json!({"driver": driver, "pool": pool, "device": device}),
+            9..11 => json!({"device": device}),
             _ => json!({"pool": pool}),
         }
     }
@@ -170,6 +174,21 @@ impl Admin {
         let patch = json!({"metadata": {"resourceVersion": dra_inhabitants::cluster::version(request)}, "status": status});
         if self.cluster.patch("ResourcePoolStatusRequest", name(request), "/status", &patch).is_ok() {
             story.tell(&format!("somebody: answers {}", name(request)));
+        }
+    }
+
+    /// Taints what is in use, when it is quiet.
+    pub(crate) fn taint_at_last(&mut self, story: &mut Story) {
+        let mut taint = taint(&mut self.random, &self.cluster);
+        set(&mut taint, "effect", json!("NoExecute"));
+        let selector = match self.random.u8(..3) {
+            0 => json!({"driver": GPU}),
+            1 => json!({"pool": "node-0"}),
+            _ => json!({"device": "dev-0"}),
+        };
+        let body = json!({"metadata": {"name": "end"}, "spec": {"deviceSelector": selector, "taint": taint}});
+        if self.cluster.create("DeviceTaintRule", &body).is_ok() {
+            story.tell(&format!("admin: at last {body}"));
         }
     }
 

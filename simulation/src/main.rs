@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use dra_simulation::{
-    many::{Summary, command, run_many},
+    many::{ENOUGH, Summary, command, run_many},
     run::run,
 };
 
@@ -26,6 +26,9 @@ struct Options {
     /// How many seeds; with --record, how many in all runs together.
     #[arg(long, default_value_t = 2_000)]
     count: u64,
+    /// Stop at the first failure.
+    #[arg(long)]
+    first: bool,
     /// File that holds the number of seeds so far.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -40,7 +43,7 @@ fn main() -> Result<ExitCode> {
     let mut next = recorded.unwrap_or(options.from);
     let end = if recorded.is_some() { options.count } else { options.from.saturating_add(options.count) };
     while next < end {
-        let summary = run_many(next, BATCH.min(end - next));
+        let summary = run_many(next, BATCH.min(end - next), if options.first { 1 } else { ENOUGH });
         next += summary.seeds;
         println!(
             "{next} seeds: {} requests, {} writes, {} crashes, {} evictions, {} answers compared",

@@ -30,12 +30,12 @@ pub struct Summary {
     pub failed: Vec<Outcome>,
 }
 
-/// Failures after which no more seeds are begun.
-const ENOUGH: usize = 10;
+/// Failures after which no more seeds need be begun.
+pub const ENOUGH: usize = 10;
 
-/// Runs the seeds from `from` on, `count` of them.
+/// Runs the seeds from `from` on, `count` of them; begins no more after `enough` failures.
 #[must_use]
-pub fn run_many(from: u64, count: u64) -> Summary {
+pub fn run_many(from: u64, count: u64, enough: usize) -> Summary {
     let (next, summary) = (AtomicU64::new(0), Mutex::new(Summary::default()));
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
@@ -43,9 +43,8 @@ pub fn run_many(from: u64, count: u64) -> Summary {
             scope.spawn(|| {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    let enough =
-                        summary.lock().unwrap_or_else(PoisonError::into_inner).failed.len() >= ENOUGH;
-                    if n >= count || enough {
+                    let failures = summary.lock().unwrap_or_else(PoisonError::into_inner).failed.len();
+                    if n >= count || failures >= enough {
                         return;
                     }
                     let outcome = run(from.saturating_add(n));

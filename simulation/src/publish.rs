@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use crate::run::Story;
-use dra_inhabitants::cluster::{Cluster, at, items, name, set};
+use crate::{run::Story, taints::held};
+use dra_inhabitants::cluster::{Cluster, at, items, name, set, text};
 
 /// The driver of devices that are allocated whole, in parts or in shares.
 pub(crate) const GPU: &str = "gpu.example.com";
@@ -66,6 +66,14 @@ pub(crate) fn taint(random: &mut fastrand::Rng, cluster: &Cluster) -> Value {
         set(&mut taint, "timeAdded", json!(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
     }
     taint
+}
+
+/// Driver, pool and name of some device that a claim holds.
+pub(crate) fn in_use(random: &mut fastrand::Rng, cluster: &Cluster) -> Option<[String; 3]> {
+    let claims = cluster.all("ResourceClaim");
+    let held: Vec<_> = claims.iter().flat_map(|claim| held(claim)).collect();
+    let one = random.choice(&held)?;
+    Some([one.driver, one.pool, one.device].map(str::to_owned))
 }
 
 impl Drivers {
@@ -200,12 +208,22 @@ impl Drivers {
     /// The devices of a slice get other taints, without a word about anything else.
     fn taint_one(&mut self, story: &mut Story) {
         let slices = self.cluster.all("ResourceSlice");
-        let Some(slice) = self.random.choice(&slices) else { return };
+        let used = in_use(&mut self.random, &self.cluster).filter(|_| self.random.u8(..4) > 0);
+        let shows = |slice: &Value, [driver, pool, device]: &[String; 3]| {
+            let of_pool =
+                text(slice, &["spec", "driver"]) == driver && text(slice, &["spec", "pool", "name"]) == pool;
+            let devices = items(slice, &["spec", "devices"]);
+            devices.iter().position(|d| text(d, &["name"]) == device).filter(|_| of_pool)
+        };
+        let found = used.and_then(|used| slices.iter().find_map(|slice| Some((slice, shows(slice, &used)?))));
+        let Some(slice) = found.map(|(slice, _)| slice).or_else(|| self.random.choice(&slices)) else {
+            return;
+        };
         let mut devices = items(slice, &["spec", "devices"]).to_vec();
         if devices.is_empty() {
             return;
         }
-        let index = self.random.usize(..devices.len());
+        let index = found.map_or_else(|| self.random.usize(..devices.len()), |(_, index)| index);
         let taints: Vec<Value> = match self.random.u8(..4) {
             0 => Vec::new(),
             1 => vec![taint(&mut self.random, &self.cluster), taint(&mut self.random, &self.cluster)],
@@ -245,7 +263,7 @@ fn contents(pool: &Pool, random: &mut fastrand::Rng, cluster: &Cluster) -> Vec<V
     for slice in &mut slices {
         let devices = slice.get_mut("devices").and_then(Value::as_array_mut).into_iter().flatten();
         for device in devices {
-            if random.u8(..9) == 0 {
+            if random.u8(..16) == 0 {
                 set(device, "taints", json!([taint(random, cluster)]));
             }
         }

@@ -242,8 +242,15 @@ impl World {
             0..26 => self.user.act(story),
             26..33 => self.drivers.act(story),
             33..41 => self.admin.act(story),
-            41..73 => self.scheduler.act(&self.nodes, &mut |line| story.tell(line)),
-            73..89 => self.kubelet.act(true, &mut |line| story.tell(line)),
+            41..73 => {
+                for _ in 0..self.random.u8(1..6) {
+                    self.scheduler.act(&self.nodes, &mut |line| story.tell(line));
+                }
+            }
+            73..89 => {
+                let ends = self.random.u8(..4) == 0;
+                self.kubelet.act(ends, &mut |line| story.tell(line));
+            }
             _ => self.cluster.collect_garbage(&mut |line| story.tell(line)),
         }
         history.follow(&self.cluster);
@@ -284,6 +291,15 @@ impl World {
     async fn end_quietly(&mut self) {
         self.rest().await;
         self.ask().await;
+        if self.random.bool() {
+            {
+                let mut notes = lock(&self.notes);
+                let Notes { story, history, .. } = &mut *notes;
+                self.admin.taint_at_last(story);
+                history.follow(&self.cluster);
+            }
+            self.rest().await;
+        }
         let now = self.manager_time();
         let state = State::of(&self.cluster);
         let ahead = state.pods.iter().filter_map(|pod| state.due(pod)).filter(|due| *due > now).min();
