@@ -31,7 +31,7 @@ use crate::{
 use dra_inhabitants::cluster::{Cluster, at, name};
 
 /// Steps of a seed: things that users, drivers, administrators, scheduler, kubelets and garbage collector do.
-const STEPS: u32 = 180;
+const STEPS: u32 = 160;
 /// Nothing happens for so long: longer than any retry or restored watch takes.
 const QUIET: Duration = Duration::from_secs(150);
 /// It must have become quiet by then.
@@ -135,6 +135,29 @@ fn rates(random: &mut fastrand::Rng) -> Rates {
     }
 }
 
+/// The scheduler, and what it knows.
+struct Scheduling {
+    scheduler: Scheduler,
+    nodes: Vec<Node>,
+    /// The revision at which it found nothing to do.
+    in_vain: u64,
+}
+
+impl Scheduling {
+    /// So many steps, or fewer where there is nothing to do.
+    fn act(&mut self, cluster: &Cluster, times: u8, story: &mut Story) {
+        for _ in 0..times {
+            if !self.scheduler.is_busy() && self.in_vain == cluster.server.revision() {
+                return;
+            }
+            self.scheduler.act(&self.nodes, &mut |line| story.tell(line));
+            if !self.scheduler.is_busy() {
+                self.in_vain = cluster.server.revision();
+            }
+        }
+    }
+}
+
 struct World {
     random: fastrand::Rng,
     cluster: Cluster,
@@ -143,8 +166,7 @@ struct World {
     user: User,
     drivers: Drivers,
     admin: Admin,
-    scheduler: Scheduler,
-    nodes: Vec<Node>,
+    scheduling: Scheduling,
     kubelet: Kubelet,
     calm: watch::Sender<bool>,
 }
@@ -165,8 +187,11 @@ impl World {
             user: User::new(cluster.clone(), random.u64(..)),
             drivers: Drivers::new(cluster.clone(), random.u64(..)),
             admin: Admin::new(cluster.clone(), random.u64(..)),
-            scheduler: Scheduler::new(cluster.clone(), random.u64(..)),
-            nodes: NODES.map(node).to_vec(),
+            scheduling: Scheduling {
+                scheduler: Scheduler::new(cluster.clone(), random.u64(..)),
+                nodes: NODES.map(node).to_vec(),
+                in_vain: 0,
+            },
             kubelet: Kubelet::new(cluster.clone(), random.u64(..)),
             calm: watch::Sender::new(false),
             notes: Arc::new(Mutex::new(notes)),
@@ -243,9 +268,8 @@ impl World {
             26..33 => self.drivers.act(story),
             33..41 => self.admin.act(story),
             41..73 => {
-                for _ in 0..self.random.u8(1..6) {
-                    self.scheduler.act(&self.nodes, &mut |line| story.tell(line));
-                }
+                let times = self.random.u8(1..6);
+                self.scheduling.act(&self.cluster, times, story);
             }
             73..89 => {
                 let ends = self.random.u8(..4) == 0;
@@ -265,13 +289,8 @@ impl World {
             {
                 let mut notes = lock(&self.notes);
                 let Notes { story, history, .. } = &mut *notes;
+                self.scheduling.act(&self.cluster, 20, story);
                 let tell = &mut |line: &str| story.tell(line);
-                for _ in 0..20 {
-                    self.scheduler.act(&self.nodes, tell);
-                    if !self.scheduler.is_busy() {
-                        break;
-                    }
-                }
                 self.kubelet.act(false, tell);
                 self.cluster.collect_garbage(tell);
                 history.follow(&self.cluster);
@@ -279,7 +298,7 @@ impl World {
             let now = self.cluster.server.revision();
             if now != revision {
                 (revision, since) = (now, Instant::now());
-            } else if since.elapsed() >= QUIET && !self.scheduler.is_busy() {
+            } else if since.elapsed() >= QUIET && !self.scheduling.scheduler.is_busy() {
                 return true;
             }
         }
