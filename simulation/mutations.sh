@@ -23,11 +23,6 @@ main() {
         patch --quiet --directory "$work/src" --strip 1 --fuzz 2 --no-backup-if-mismatch < "$patch" \
             || { echo "$patch does not apply any more" >&2; exit 1; }
     done
-    # What is built already (from a registry) need not be built again.
-    if [ ! -d "$work/ci" ] && [ -d target/ci ]; then
-        cp -al target/ci "$work/ci"
-        rm -f "$work/ci/.cargo-lock"
-    fi
     (cd "$work/src" && cargo build --locked --profile ci -p dra-simulation --target-dir "$work")
     simulation=$work/ci/simulation
 
