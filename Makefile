@@ -8,7 +8,7 @@ PROFILE ?= ci
 BIN := $(CURDIR)/target/$(PROFILE)
 export DRACM_BIN ?= $(BIN)/dra-controller-manager
 
-.PHONY: demo demo-real test long simulation build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
+.PHONY: demo demo-real test long simulation mutations build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
 
 ## What the controllers do, told on an API server in memory.
 demo: build
@@ -25,7 +25,7 @@ test: lint unit e2e conformance
 ## Full counts, benchmarks and what takes hours; results go to docs/.
 long: lint unit
 	DRACM_LONG=1 $(MAKE) e2e conformance
-	$(MAKE) simulation
+	$(MAKE) simulation mutations
 	$(MAKE) bench
 
 build:
@@ -44,6 +44,10 @@ unit:
 ## 100,000 seeds in all runs together; the number so far stands in docs/TESTING.md.
 simulation:
 	cargo run --locked --profile $(PROFILE) -p dra-simulation -- --record docs/TESTING.md --count 100000
+
+## Puts known defects back, one at a time: the simulation must notice each.
+mutations:
+	simulation/mutations.sh
 
 e2e: build control-plane
 	cargo test --locked --profile $(PROFILE) -p dra-e2e

@@ -4,7 +4,7 @@
 //! It looks at claims, device taints and node selectors only: no resources of nodes, no node taints, no priorities, and
 //! Pods of a gang are placed one by one.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{cell::OnceCell, collections::VecDeque, sync::Arc};
 
 use dra_allocator::{
     Answer, Inventory, Limits,
@@ -95,15 +95,25 @@ impl Scheduler {
             .filter(|p| items(p, &["spec", "schedulingGates"]).is_empty())
             .collect();
         self.random.shuffle(&mut waiting);
-        waiting.into_iter().find_map(|pod| self.place(pod, &groups, nodes))
+        let claims = self.cluster.all("ResourceClaim");
+        let inventory = OnceCell::new();
+        let inventory = || inventory.get_or_init(|| self.cluster.inventory());
+        waiting.into_iter().find_map(|pod| self.place(pod, &groups, nodes, &claims, inventory))
     }
 
-    fn place(&self, pod: &Arc<Value>, groups: &[Arc<Value>], nodes: &[Node]) -> Option<Work> {
+    /// The inventory is made for the first Pod that needs one.
+    fn place<'a>(
+        &self,
+        pod: &Arc<Value>,
+        groups: &[Arc<Value>],
+        nodes: &[Node],
+        claims: &[Arc<Value>],
+        inventory: impl Fn() -> &'a Inventory,
+    ) -> Option<Work> {
         let (in_group, group) = group_of(pod, groups);
         if in_group && group.is_none() {
             return None;
         }
-        let claims = self.cluster.all("ResourceClaim");
         let mut needed = Vec::new();
         for entry in entries(pod, group.as_deref()) {
             let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
@@ -125,8 +135,7 @@ impl Scheduler {
             }
             needed.push((Arc::clone(claim), consumer));
         }
-        let inventory = self.cluster.inventory();
-        nodes.iter().find_map(|node| place_on(pod, node, &needed, &inventory))
+        nodes.iter().find_map(|node| place_on(pod, node, &needed, inventory()))
     }
 
     fn carry_out(&self, work: &mut Work, write: Write, tell: Tell<'_>) -> Result<(), u16> {
