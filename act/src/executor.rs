@@ -45,7 +45,7 @@ const ROUNDS: usize = 12;
 const LOOKUPS_AT_ONCE: usize = 16;
 
 /// What became of an action.
-enum Done {
+pub(crate) enum Done {
     /// The API server has accepted it.
     Accepted,
     /// The object has changed since; the view has its new state.
@@ -161,7 +161,7 @@ impl Executor {
                 let done = self.carry_out(key, &action).await;
                 if let Some(metrics) = &self.pools {
                     let took = self.shared.clock().elapsed().saturating_sub(pass.now);
-                    metrics.done(&action, done.is_err(), took);
+                    metrics.done(&action, done.as_ref().ok(), took);
                 }
                 match done {
                     Ok(Done::Accepted) => accepted.push(action),

@@ -333,7 +333,7 @@ async fn a_request_that_a_finalizer_holds_is_deleted_once() {
 async fn answers_are_counted_under_the_names_of_the_in_tree_controller() {
     let bench =
         bench(vec![(WRITE, 403, refusal(403, "forbidden")), (WRITE, 200, answered("Complete"))]).await;
-    assert_eq!(bench.settle().await, Next::Retry(Duration::ZERO));
+    assert_eq!(bench.settle_some().await, Next::Retry(Duration::ZERO));
     assert!(matches!(bench.settle().await, Next::Wake(_)));
     let text = prometheus::TextEncoder::new().encode_to_string(&bench.registry.gather()).unwrap();
     for line in [
