@@ -98,44 +98,7 @@ impl Scheduler {
         let claims = self.cluster.all("ResourceClaim");
         let inventory = OnceCell::new();
         let inventory = || inventory.get_or_init(|| self.cluster.inventory());
-        waiting.into_iter().find_map(|pod| self.place(pod, &groups, nodes, &claims, inventory))
-    }
-
-    /// The inventory is made for the first Pod that needs one.
-    fn place<'a>(
-        &self,
-        pod: &Arc<Value>,
-        groups: &[Arc<Value>],
-        nodes: &[Node],
-        claims: &[Arc<Value>],
-        inventory: impl Fn() -> &'a Inventory,
-    ) -> Option<Work> {
-        let (in_group, group) = group_of(pod, groups);
-        if in_group && group.is_none() {
-            return None;
-        }
-        let mut needed = Vec::new();
-        for entry in entries(pod, group.as_deref()) {
-            let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
-            let (wanted, of, consumer) = match entry {
-                Entry::Direct(claim) => (claim, None, pod_consumer),
-                Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), pod_consumer),
-                Entry::Shared { recorded, .. } => {
-                    let group = group.as_deref()?;
-                    let consumer = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
-                        "name": name(group), "uid": uid(group)});
-                    (recorded?, Some(("PodGroup", uid(group))), consumer)
-                }
-            };
-            let claim = claims
-                .iter()
-                .find(|c| name(c) == wanted && namespace(c) == namespace(pod) && !is_deleting(c))?;
-            if of.is_some_and(|(kind, uid)| owner(claim, kind) != Some(uid)) {
-                return None;
-            }
-            needed.push((Arc::clone(claim), consumer));
-        }
-        nodes.iter().find_map(|node| place_on(pod, node, &needed, inventory()))
+        waiting.into_iter().find_map(|pod| place(pod, &groups, nodes, &claims, inventory))
     }
 
     fn carry_out(&self, work: &mut Work, write: Write, tell: Tell<'_>) -> Result<(), u16> {
@@ -195,6 +158,41 @@ impl Scheduler {
             let _ = cluster.patch("ResourceClaim", claim, "/status", &patch);
         }
     }
+}
+
+/// Work for a Pod, if a node has all that its claims need. The inventory is made for the first Pod that needs one.
+fn place<'a>(
+    pod: &Arc<Value>,
+    groups: &[Arc<Value>],
+    nodes: &[Node],
+    claims: &[Arc<Value>],
+    inventory: impl Fn() -> &'a Inventory,
+) -> Option<Work> {
+    let (in_group, group) = group_of(pod, groups);
+    if in_group && group.is_none() {
+        return None;
+    }
+    let mut needed = Vec::new();
+    for entry in entries(pod, group.as_deref()) {
+        let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
+        let (wanted, of, consumer) = match entry {
+            Entry::Direct(claim) => (claim, None, pod_consumer),
+            Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), pod_consumer),
+            Entry::Shared { recorded, .. } => {
+                let group = group.as_deref()?;
+                let consumer = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
+                    "name": name(group), "uid": uid(group)});
+                (recorded?, Some(("PodGroup", uid(group))), consumer)
+            }
+        };
+        let claim =
+            claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(pod) && !is_deleting(c))?;
+        if of.is_some_and(|(kind, uid)| owner(claim, kind) != Some(uid)) {
+            return None;
+        }
+        needed.push((Arc::clone(claim), consumer));
+    }
+    nodes.iter().find_map(|node| place_on(pod, node, &needed, inventory()))
 }
 
 /// Work for a Pod on this node, if everything it needs is available there.
