@@ -350,8 +350,6 @@ impl World {
                 );
                 self.tell(when, by, Deed::ReportCondition, of_key("DeviceTaintRule", &report.rule.key), text);
             }
-            // What a rule is expanded into is told with each of its rules.
-            Action::Expand { .. } => {}
             Action::CreateRule(new) => {
                 let why = format!("DeviceTaintRule {} selects its device", new.parent.key);
                 self.tell(when, by, Deed::CreateRule, of_key("DeviceTaintRule", &new.key), why);
@@ -377,8 +375,9 @@ impl World {
                 let object = of_key("ResourcePoolStatusRequest", &request.key);
                 self.tell(when, by, Deed::DeletePoolRequest, object, why.to_owned());
             }
-            // Claims are not told of here.
-            Action::Create(_)
+            // Claims are not told of here; what a rule is expanded into is told with each of its rules.
+            Action::Expand { .. }
+            | Action::Create(_)
             | Action::Record { .. }
             | Action::Reserve { .. }
             | Action::Release { .. }
