@@ -286,13 +286,13 @@ fn request(history: &History, writer: Writer, before: &Value, after: &Value, har
     let listed = items(after, &["status", "pools"]);
     let incomplete = listed.iter().filter(|pool| pools::is_incomplete(pool)).count();
     let wrong = listed.iter().filter(|p| !text(p, &["validationError"]).is_empty()).count() - incomplete;
-    let mut message = format!("Calculated status for {} pools", listed.len());
-    message += &match (incomplete, wrong) {
+    let remark = match (incomplete, wrong) {
         (0, 0) => String::new(),
         (n, 0) => format!(" ({n} incomplete)"),
         (0, n) => format!(" ({n} with errors)"),
         (n, m) => format!(" ({n} incomplete, {m} with errors)"),
     };
+    let message = format!("Calculated status for {} pools{remark}", listed.len());
     if told != ("Complete", "True", "CalculationComplete") || text(condition, &["message"]) != message {
         harm.push(format!("{what}: {condition} instead of Complete with {message:?}"));
     }

@@ -232,7 +232,7 @@ impl Operator {
                     match tokio::time::timeout(STOPS_WITHIN, &mut manager).await {
                         Ok(Ok(())) => lock(&notes).story.tell("manager: has stopped"),
                         result => {
-                            lock(&notes).outcome.wrong.push(format!("the manager did not stop: {result:?}"))
+                            lock(&notes).outcome.wrong.push(format!("the manager did not stop: {result:?}"));
                         }
                     }
                     drop(over);

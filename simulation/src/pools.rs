@@ -33,7 +33,7 @@ pub(crate) struct Facts<'a> {
 /// A published device.
 struct Device<'a> {
     slice: &'a Value,
-    device: &'a Value,
+    published: &'a Value,
     name: &'a str,
     /// Results that hold it, those for administration aside.
     uses: Vec<&'a Value>,
@@ -155,7 +155,7 @@ fn status(facts: Facts<'_>, driver: &str, pool: &str, attribute: &str, charged: 
             let name = text(device, &["name"]);
             Device {
                 slice,
-                device,
+                published: device,
                 name,
                 uses: uses.get(name).into_iter().flatten().map(|(_, result)| *result).collect(),
                 tainted: is_tainted(facts.rules, driver, pool, device),
@@ -189,7 +189,7 @@ fn status(facts: Facts<'_>, driver: &str, pool: &str, attribute: &str, charged: 
     }
     let twice: BTreeSet<&str> = devices
         .iter()
-        .filter(|device| at(device.device, &["allowMultipleAllocations"]) != true)
+        .filter(|device| at(device.published, &["allowMultipleAllocations"]) != true)
         .map(|device| device.name)
         .filter(|name| {
             let claims: BTreeSet<&str> =
@@ -323,7 +323,7 @@ fn partitions(
     }
     let mut types: BTreeMap<(String, String), (Vec<&Device<'_>>, usize)> = BTreeMap::new();
     for device in devices {
-        let draw = consumed(device.device);
+        let draw = consumed(device.published);
         if draw.is_empty() {
             continue;
         }
@@ -334,7 +334,7 @@ fn partitions(
         if attribute.is_empty() {
             continue;
         }
-        let attributes = at(device.device, &["attributes"]);
+        let attributes = at(device.published, &["attributes"]);
         let bare = attribute.strip_prefix(driver).and_then(|rest| rest.strip_prefix('/'));
         let value = attributes
             .get(&attribute)
@@ -353,7 +353,7 @@ fn partitions(
             ));
         }
         let (members, total) = types.entry((attribute, value.to_owned())).or_default();
-        if members.first().is_some_and(|first| cost(first.device) != cost(device.device)) {
+        if members.first().is_some_and(|first| cost(first.published) != cost(device.published)) {
             return Err(format!(
                 "PartitionCostMismatch: devices of partition type {value:?} in pool {id} consume different counters"
             ));
@@ -373,7 +373,7 @@ fn partitions(
             let mut left = left.clone();
             let mut allocatable = 0;
             for device in members.into_iter().filter(|d| d.uses.is_empty() && !d.tainted) {
-                let draw = consumed(device.device);
+                let draw = consumed(device.published);
                 let fits = |(set, counter, amount): &(&str, &str, i128)| {
                     left.get(&(*set, *counter)).is_some_and(|left| left >= amount)
                 };
@@ -402,12 +402,12 @@ fn shareable(devices: &[Device<'_>]) -> Option<Value> {
     let mut sums: BTreeMap<&str, (Amount, Amount)> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let shareable: Vec<&Device<'_>> =
-        devices.iter().filter(|d| at(d.device, &["allowMultipleAllocations"]) == true).collect();
+        devices.iter().filter(|d| at(d.published, &["allowMultipleAllocations"]) == true).collect();
     if shareable.is_empty() {
         return None;
     }
     for device in shareable {
-        let capacity: Vec<(&str, Amount)> = at(device.device, &["capacity"])
+        let capacity: Vec<(&str, Amount)> = at(device.published, &["capacity"])
             .as_object()
             .into_iter()
             .flatten()
@@ -443,8 +443,8 @@ fn shareable(devices: &[Device<'_>]) -> Option<Value> {
     }
     let known: BTreeSet<&str> = devices
         .iter()
-        .filter(|d| at(d.device, &["allowMultipleAllocations"]) == true)
-        .flat_map(|d| at(d.device, &["capacity"]).as_object().into_iter().flatten())
+        .filter(|d| at(d.published, &["allowMultipleAllocations"]) == true)
+        .flat_map(|d| at(d.published, &["capacity"]).as_object().into_iter().flatten())
         .map(|(name, _)| name.as_str())
         .collect();
     let capacity: Vec<Value> = sums

@@ -160,12 +160,12 @@ impl Drivers {
                     ));
                 }
             }
-            Some(Write::Remove(slice)) => {
-                if self.cluster.delete("ResourceSlice", &slice, &Value::Null).is_ok() {
-                    story.tell(&format!("driver: removes {slice}"));
-                }
+            Some(Write::Remove(slice))
+                if self.cluster.delete("ResourceSlice", &slice, &Value::Null).is_ok() =>
+            {
+                story.tell(&format!("driver: removes {slice}"));
             }
-            None => {}
+            Some(Write::Remove(_)) | None => {}
         }
     }
 
@@ -271,14 +271,14 @@ fn contents(pool: &Pool, random: &mut fastrand::Rng, cluster: &Cluster) -> Vec<V
     slices
 }
 
-fn slice(devices: Vec<Value>) -> Value {
+fn slice(devices: &[Value]) -> Value {
     json!({"devices": devices, "sharedCounters": null, "partitionTypeAttribute": null})
 }
 
 /// Spreads devices over one or two slices; sometimes one is published twice.
 fn spread(devices: Vec<Value>, random: &mut fastrand::Rng) -> Vec<Value> {
     if devices.len() < 2 || random.bool() {
-        return vec![slice(devices)];
+        return vec![slice(&devices)];
     }
     let mut first = devices;
     let mut second = first.split_off(first.len() / 2);
@@ -287,7 +287,7 @@ fn spread(devices: Vec<Value>, random: &mut fastrand::Rng) -> Vec<Value> {
     {
         second.push(twice.clone());
     }
-    vec![slice(first), slice(second)]
+    vec![slice(&first), slice(&second)]
 }
 
 fn whole(random: &mut fastrand::Rng) -> Vec<Value> {
