@@ -276,6 +276,7 @@ impl World {
     }
 
     /// False when it failed.
+    #[expect(clippy::too_many_lines, reason = "one arm for each action")]
     fn act(&mut self, action: &Action) -> bool {
         let now = self.now;
         match action {
