@@ -1,6 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; everything else is for development.
-# Needs Rust (rust-toolchain.toml), Go >= 1.26, make and openssl. Binaries of the control plane are built once from
-# Go modules into $(CACHE) and found there by every later run.
+# The demo needs Rust (rust-toolchain.toml) only, the rest Go >= 1.26, make and openssl, too. Binaries of the control plane
+# are built once from Go modules into $(CACHE) and found there by every later run.
 
 CACHE ?= $(or $(DRACM_CACHE),$(HOME)/.cache/dra-controller-manager)
 export DRACM_CACHE := $(CACHE)
@@ -8,10 +8,14 @@ PROFILE ?= ci
 BIN := $(CURDIR)/target/$(PROFILE)
 export DRACM_BIN ?= $(BIN)/dra-controller-manager
 
-.PHONY: demo test long simulation build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
+.PHONY: demo demo-real test long simulation mutations build control-plane lint unit e2e conformance fuzz bench bench-allocator deny clean
 
-## Start a real control plane with our manager, run the examples and print what happened.
-demo: build control-plane
+## What the controllers do, told on an API server in memory.
+demo: build
+	$(BIN)/dra-controller-manager demo
+
+## The same on a real control plane with our manager as a process.
+demo-real: build control-plane
 	cargo build --locked --profile $(PROFILE) -p dra-e2e --bin demo
 	$(BIN)/demo
 
@@ -21,7 +25,7 @@ test: lint unit e2e conformance
 ## Full counts, benchmarks and what takes hours; results go to docs/.
 long: lint unit
 	DRACM_LONG=1 $(MAKE) e2e conformance
-	$(MAKE) simulation
+	$(MAKE) simulation mutations
 	$(MAKE) bench
 
 build:
@@ -40,6 +44,10 @@ unit:
 ## 100,000 seeds in all runs together; the number so far stands in docs/TESTING.md.
 simulation:
 	cargo run --locked --profile $(PROFILE) -p dra-simulation -- --record docs/TESTING.md --count 100000
+
+## Puts known defects back, one at a time: the simulation must notice each.
+mutations:
+	simulation/mutations.sh
 
 e2e: build control-plane
 	cargo test --locked --profile $(PROFILE) -p dra-e2e

@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dra_act::Journal;
 use dra_controllers::{
     devicetainteviction::{DeviceTaintEviction, MOST_EXPANDED},
     plan::EvictionMode,
@@ -22,6 +23,80 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the controllers against a cluster until SIGTERM or SIGINT.
     Run(Box<RunOptions>),
+    /// Show what the controllers do, on an API server in memory: needs nothing else.
+    Demo(DemoOptions),
+    /// Say what the controllers would do to the objects in files, when and why, and what a change would alter.
+    Simulate(SimulateOptions),
+}
+
+/// Flags of `demo`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct DemoOptions {
+    /// Tell the story with the objects of a file or folder instead of the built-in examples. Without --kubeconfig they
+    /// must hold Nodes, ResourceSlices and Pods with claims. May be repeated.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) input: Vec<PathBuf>,
+
+    /// Tell the story on a real cluster, with its scheduler, kubelets and controllers. Nodes and ResourceSlices are left
+    /// to it; what the demo makes is removed at the end.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// Flags of `simulate`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SimulateOptions {
+    /// Objects as `kubectl get -o yaml` (or json) writes them: a file, the files of a folder, or - for standard input. May
+    /// be repeated.
+    #[arg(short, long, value_name = "FILE|DIR", required = true)]
+    pub(crate) filename: Vec<PathBuf>,
+
+    /// Show what this change would alter: new objects, or other versions of objects that are there. May be repeated.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) diff: Vec<PathBuf>,
+
+    /// For how long, as 90s, 10m or 2h30m; at most 2160h.
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    pub(crate) until: String,
+
+    /// When it begins: a time such as 2026-11-30T12:00:00Z, or now. By default the latest time that an object tells of.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+
+    /// How the answer is written.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+
+    /// End with an error when an object is malformed, before anything is simulated.
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// A flag of `run` that the controllers are to have, as --run-flag=--eviction-qps=2. May be repeated.
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    pub(crate) run_flag: Vec<String>,
+}
+
+impl SimulateOptions {
+    /// Flags of `run` for the controllers that are simulated, checked.
+    pub(crate) fn run_options(&self) -> Result<RunOptions> {
+        let line =
+            ["dra-controller-manager", "run"].into_iter().chain(self.run_flag.iter().map(String::as_str));
+        let Command::Run(options) = Cli::try_parse_from(line).context("--run-flag")?.command else {
+            bail!("--run-flag: only flags of run have a meaning here");
+        };
+        options.settings().context("--run-flag")?;
+        Ok(*options)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Table,
+    /// One JSON object.
+    Json,
+    /// The same as YAML.
+    Yaml,
 }
 
 /// Flags of `run`.
@@ -144,6 +219,8 @@ pub(crate) struct Settings {
     pub(crate) pools: Option<PoolSettings>,
     /// Serve the endpoints for debugging.
     pub(crate) debug: bool,
+    /// Where everything that is done is written down.
+    pub(crate) journal: Option<Journal>,
 }
 
 /// What the pool status controller is to do.
@@ -192,6 +269,7 @@ impl RunOptions {
             pools: (enabled(&self.controllers, "resource-pool-status-request")? && gates.pool_status)
                 .then_some(PoolSettings { most_series: self.max_pool_series, rules: gates.rules }),
             debug: self.debug_endpoints,
+            journal: None,
         })
     }
 
@@ -329,6 +407,7 @@ mod tests {
         let all = ["dra-controller-manager", "run"].into_iter().chain(args.iter().copied());
         match Cli::parse_from(all).command {
             Command::Run(options) => *options,
+            other => panic!("{other:?}"),
         }
     }
 

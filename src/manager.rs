@@ -70,22 +70,24 @@ pub(crate) async fn run(
     );
     let (recorder, writer) = events::recorder(names::CLAIM_EVENT_COMPONENT, instance(), clock, &registry)?;
     let metrics = Metrics::new(&registry)?;
-    let executor_of = |controller| {
+    let executor_of = |controller, by| {
         Executor::new(client.clone(), Arc::clone(&shared), recorder.of(controller), metrics.clone())
+            .journaling(settings.journal.as_ref(), by)
     };
     let evictor = if eviction.is_some() {
-        let executor = executor_of(names::EVICTION_CONTROLLER);
+        let executor = executor_of(names::EVICTION_CONTROLLER, "device-taint-eviction");
         Some(Arc::new(executor.counting_evictions(EvictionMetrics::new(&registry)?)))
     } else {
         None
     };
     let answerer = if pools.is_some() {
-        let executor = executor_of(names::POOL_STATUS_CONTROLLER);
+        let executor = executor_of(names::POOL_STATUS_CONTROLLER, "resource-pool-status-request");
         Some(Arc::new(executor.counting_answers(PoolMetrics::new(&registry)?)))
     } else {
         None
     };
-    let executor = Arc::new(Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics));
+    let executor = Executor::new(client.clone(), Arc::clone(&shared), recorder, metrics);
+    let executor = Arc::new(executor.journaling(settings.journal.as_ref(), "resourceclaim"));
     let watch_metrics = WatchMetrics::new(&registry)?;
 
     let mut background = JoinSet::new();

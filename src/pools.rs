@@ -304,6 +304,7 @@ mod tests {
             eviction: None,
             pools: Some(PoolSettings { most_series: 100, rules }),
             debug: false,
+            journal: None,
         };
         let client = server.client();
         let watches = manager::Watches { client: client.clone(), runtime: None, pace: Pace::default() };

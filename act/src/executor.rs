@@ -26,8 +26,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    EvictionMetrics, Metrics, PoolMetrics, Shared,
+    EvictionMetrics, Journal, Metrics, PoolMetrics, Shared,
     failure::Failure,
+    journal::Happening,
     request::{self, HttpRequest},
 };
 
@@ -44,7 +45,7 @@ const ROUNDS: usize = 12;
 const LOOKUPS_AT_ONCE: usize = 16;
 
 /// What became of an action.
-enum Done {
+pub(crate) enum Done {
     /// The API server has accepted it.
     Accepted,
     /// The object has changed since; the view has its new state.
@@ -59,6 +60,7 @@ pub struct Executor {
     metrics: Metrics,
     evictions: Option<EvictionMetrics>,
     pools: Option<PoolMetrics>,
+    journal: Option<Journal>,
     /// One namespace is listed once for all keys that wait for it.
     listing: tokio::sync::Mutex<()>,
     lookups: tokio::sync::Semaphore,
@@ -80,6 +82,7 @@ impl Executor {
             metrics,
             evictions: None,
             pools: None,
+            journal: None,
             listing: tokio::sync::Mutex::new(()),
             lookups: tokio::sync::Semaphore::new(LOOKUPS),
         }
@@ -97,6 +100,18 @@ impl Executor {
         Self { pools: Some(metrics), ..self }
     }
 
+    /// The same executor, which writes down what it does, under the name of its controller.
+    #[must_use]
+    pub fn journaling(self, journal: Option<&Journal>, by: &'static str) -> Self {
+        Self { journal: journal.map(|journal| journal.of(by)), ..self }
+    }
+
+    fn note(&self, key: &(dyn Display + Sync), what: impl FnOnce() -> Happening) {
+        if let Some(journal) = &self.journal {
+            journal.note(self.shared.clock().now(), key.to_string(), what());
+        }
+    }
+
     /// Plans and acts until the key is settled or something failed that only time can mend.
     pub async fn settle(&self, key: &(dyn Display + Sync), plan: impl Fn(&View, &Pass) -> Plan) -> Next {
         let mut pass = Pass { wall: self.shared.clock().now(), ..Pass::default() };
@@ -111,6 +126,9 @@ impl Executor {
                 let why: Vec<String> = plan.why.iter().map(ToString::to_string).collect();
                 tracing::debug!(%key, ?why, "not settled");
             }
+            if plan.lookups.is_empty() {
+                self.note(key, || Happening::Waiting(plan.why.clone()));
+            }
             if !plan.lookups.is_empty() {
                 let failures = self.look_up_all(key, plan.lookups).await;
                 for (lookup, failure) in failures {
@@ -124,6 +142,7 @@ impl Executor {
             for action in plan.actions {
                 if let Action::Notify(notice) = action {
                     if !told.contains(&notice) {
+                        self.note(key, || Happening::Done(Action::Notify(notice.clone())));
                         self.tell(&notice);
                         told.push(notice);
                     }
@@ -142,7 +161,7 @@ impl Executor {
                 let done = self.carry_out(key, &action).await;
                 if let Some(metrics) = &self.pools {
                     let took = self.shared.clock().elapsed().saturating_sub(pass.now);
-                    metrics.done(&action, done.is_err(), took);
+                    metrics.done(&action, done.as_ref().ok(), took);
                 }
                 match done {
                     Ok(Done::Accepted) => accepted.push(action),
@@ -316,6 +335,7 @@ impl Executor {
         let failure = match result {
             Ok(()) => {
                 tracing::debug!(%key, %action, "done");
+                self.note(key, || Happening::Done(action.clone()));
                 return Ok(Done::Accepted);
             }
             Err(failure) => failure,
@@ -325,6 +345,7 @@ impl Executor {
             return Ok(Done::Outdated);
         }
         tracing::warn!(%key, %action, error = %failure, "failed; will be tried again");
+        self.note(key, || Happening::Failed { action: action.clone(), error: failure.to_string() });
         self.tell_failure(action, &failure);
         Err(failure)
     }
@@ -356,6 +377,11 @@ impl Executor {
             }
             Action::RemoveFinalizer { claim } => {
                 let text = self.send(request::remove_finalizer(claim)).await?;
+                if is_finished(&text) {
+                    // The answer shows its last state under the version that it had before.
+                    self.shared.update(|view, now| view.gone::<Claim>(&claim.key, &claim.uid, now));
+                    return Ok(());
+                }
                 self.answered::<Claim>(&text)
             }
             Action::Delete { claim, .. } => self.delete::<Claim>(claim, request::delete(claim)).await,
@@ -443,7 +469,7 @@ impl Executor {
         self.shared.update(|view, now| {
             let counted = view.note_evicted(&pod.key, rules, now);
             let seen = match Pod::decode(&text) {
-                Ok(answer) if answer.meta.deleting && !deleted_at_once(&text) => {
+                Ok(answer) if answer.meta.deleting && !is_finished(&text) => {
                     view.observe(answer, Source::Answer, now)
                 }
                 // The eviction subresource answers with a status, whether the Pod is gone or on its way.
@@ -701,8 +727,8 @@ fn awaits_finalizers(kind: &str, text: &str) -> bool {
         .is_ok_and(|d| d.kind == kind && d.metadata.finalizers.is_some_and(|f| !f.is_empty()))
 }
 
-/// The Pod that a DELETE returns has no time left: it is gone.
-fn deleted_at_once(text: &str) -> bool {
+/// What a DELETE or a write returns is being deleted, has no time left, and nothing holds it: it is gone.
+fn is_finished(text: &str) -> bool {
     serde_json::from_str::<Deleted>(text).is_ok_and(|d| {
         d.metadata.deletion_grace_period_seconds == Some(0)
             && d.metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty())

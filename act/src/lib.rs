@@ -6,10 +6,12 @@
 
 pub mod executor;
 pub mod failure;
+pub mod journal;
 pub mod metrics;
 mod request;
 pub mod shared;
 
 pub use executor::Executor;
+pub use journal::Journal;
 pub use metrics::{EvictionMetrics, Metrics, PoolMetrics};
 pub use shared::Shared;

@@ -10,7 +10,7 @@ use dra_api::TaintEffect;
 use dra_controllers::plan::{Action, EvictionMode, NewClaim};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 
-use crate::failure::Failure;
+use crate::{executor::Done, failure::Failure};
 
 /// Counters of the executor.
 #[derive(Clone, Debug)]
@@ -92,19 +92,19 @@ impl PoolMetrics {
         })
     }
 
-    /// Counts an attempt to write an answer, or an end.
-    pub(crate) fn done(&self, action: &Action, failed: bool, took: Duration) {
+    /// Counts an attempt to write an answer, or an end; `done` is none when it failed.
+    pub(crate) fn done(&self, action: &Action, done: Option<&Done>, took: Duration) {
         match action {
             Action::Answer(answer) => {
                 let label = self.label(&answer.driver);
                 let driver: &[&str] = &[&label];
                 self.processed.with_label_values(driver).inc();
                 self.duration.with_label_values(driver).observe(took.as_secs_f64());
-                if failed {
+                if done.is_none() {
                     self.errors.with_label_values(driver).inc();
                 }
             }
-            Action::Expire { reason, .. } if !failed => {
+            Action::Expire { reason, .. } if matches!(done, Some(Done::Accepted)) => {
                 self.expired.with_label_values(&[reason.label()]).inc();
             }
             _ => {}

@@ -177,7 +177,11 @@ pub(crate) fn report(report: &RuleReport) -> Result<HttpRequest, http::Error> {
     let body = json!({
         "apiVersion": kind.api_version(),
         "kind": kind.kind,
-        "metadata": {"name": *report.rule.key.name, "uid": *report.rule.uid},
+        "metadata": {
+            "name": *report.rule.key.name,
+            "uid": *report.rule.uid,
+            "resourceVersion": report.resource_version.to_string(),
+        },
         "status": {"conditions": [{
             "type": names::EVICTION_IN_PROGRESS,
             "status": condition.status.name(),
@@ -446,6 +450,7 @@ mod tests {
                 key: ObjectKey::new("", "r"),
                 uid: "ru".into(),
             },
+            resource_version: ResourceVersion(7),
             version: dra_api::taint::RuleVersion::V1beta2,
             effect: TaintEffect::NoExecute,
             condition: dra_api::taint::Condition {
@@ -466,7 +471,7 @@ mod tests {
         assert_eq!(
             body(&request),
             json!({"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule",
-                "metadata": {"name": "r", "uid": "ru"}, "status": {"conditions": [{
+                "metadata": {"name": "r", "uid": "ru", "resourceVersion": "7"}, "status": {"conditions": [{
                 "type": "EvictionInProgress", "status": "False", "reason": "NotStarted", "message": "",
                 "observedGeneration": 3, "lastTransitionTime": "1970-01-01T00:00:00Z"}]}})
         );

@@ -54,5 +54,6 @@ pub use inventory::Inventory;
 pub use inventory::matching::{Matching, Unmatched};
 pub use inventory::tainting::{DeviceFilter, SliceTaint};
 pub use inventory::usage::{Holding, HoldingKind, holdings};
+pub use nodes::selects;
 pub use plan::CLAIM_LIMIT;
 pub use search::{GaveUp, Limits};

@@ -5,6 +5,11 @@
 
 use crate::objects::{Node, NodeSelector, NodeSelectorRequirement};
 
+/// Whether a node selector selects a node; a malformed one selects none.
+pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
+    Matcher::parse(selector).is_ok_and(|matcher| matcher.matches(node))
+}
+
 /// A parsed node selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Matcher {

@@ -237,6 +237,8 @@ pub enum EvictionMode {
 pub struct RuleReport {
     /// The rule.
     pub rule: Subject,
+    /// Its resourceVersion when this was decided: an older condition never replaces a newer one.
+    pub resource_version: ResourceVersion,
     /// The version it is written through.
     pub version: RuleVersion,
     /// The effect of its taint.

@@ -14,6 +14,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Server::load`] takes objects of another server as they are, so that time can go on from a snapshot.
 //! [`Faults`] make a connection as bad as the seed says. Nothing here is random otherwise, and time is tokio's.
 //!
 //! ```text
@@ -29,6 +30,7 @@ mod call;
 mod discovery;
 mod faults;
 mod kinds;
+mod load;
 mod managers;
 mod object;
 mod patch;

@@ -17,7 +17,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tower::{BoxError, Service};
 
@@ -26,7 +26,8 @@ use crate::{
     discovery::{Page, nowhere},
     faults::{AnswerFate, Fate, Faults, Loss},
     kinds::{KINDS, position},
-    object::set,
+    load,
+    object::{meta, set},
     refusal::Refusal,
     state::State,
 };
@@ -183,6 +184,38 @@ impl Server {
         };
         self.announce(revision);
         deleted
+    }
+
+    /// Puts an object there as it is: uid, resourceVersion, times and status are kept, nothing is validated, and field
+    /// managers are forgotten. What is missing is filled in, also the object's namespace. An object of the same name is
+    /// replaced. For the time before anybody watches; the object as it is kept.
+    ///
+    /// # Errors
+    /// The kind is not kept here, or the object's metadata cannot be used; the text names the field.
+    pub fn load(&self, object: Value) -> Result<Arc<Value>, String> {
+        let kind = load::kind_of(&object)?;
+        let (kept, revision) = {
+            let mut state = self.state();
+            let kept = state.load(kind, object)?;
+            let namespace = meta(&kept, "namespace").to_owned();
+            let namespaces = position("Namespace").and_then(|i| KINDS.get(i)).filter(|_| kind.namespaced);
+            if let Some(namespaces) = namespaces.filter(|k| state.get(k, "", &namespace).is_none()) {
+                state.load(
+                    namespaces,
+                    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+                )?;
+            }
+            (kept, state.revision())
+        };
+        self.announce(revision);
+        Ok(kept)
+    }
+
+    /// Waits until the revision is beyond this one.
+    pub async fn changed(&self, revision: u64) {
+        let mut changes = self.changes();
+        // The sender lives as long as this handle.
+        drop(changes.wait_for(|now| *now > revision).await);
     }
 
     /// Carries out one request at once; the status code and the answer. Watches are not possible this way.

@@ -167,6 +167,23 @@ impl State {
         object
     }
 
+    /// Puts an object there as it is, as if it had always been: no watch shows it that has begun before. `version` is its
+    /// resourceVersion; without, it gets the next one.
+    pub(crate) fn keep(&mut self, kind: &KindInfo, mut object: Value, version: Option<u64>) -> Arc<Value> {
+        let version = version.unwrap_or(self.revision.saturating_add(1));
+        self.revision = self.revision.max(version);
+        set(&mut object, &["metadata", "resourceVersion"], json!(version.to_string()));
+        let key = key(meta(&object, "namespace"), meta(&object, "name"));
+        let object = Arc::new(object);
+        let stored = Stored { object: Arc::clone(&object), managers: Managers::default() };
+        let revision = self.revision;
+        let collection = self.collection(kind);
+        collection.objects.insert(key, stored);
+        collection.history.clear();
+        collection.forgotten = revision;
+        object
+    }
+
     /// Removes an object for good; its last state, with the revision of the removal.
     pub(crate) fn remove(&mut self, kind: &KindInfo, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = key(namespace, name);

@@ -265,3 +265,51 @@ async fn an_observer_sees_what_was_carried_out() {
     Api::<Pod>::default_namespaced(client).list(&ListParams::default()).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [(201, true), (409, false), (200, false)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_another_server_are_kept_as_they_are_and_go_on_from_there() {
+    let server = server();
+    let loaded = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "a", "namespace": "elsewhere", "uid": "u-1", "resourceVersion": "5000", "generation": 7,
+            "creationTimestamp": "2025-05-05T05:05:05Z"},
+        "spec": {"nodeName": "n"}, "status": {"phase": "Running"}});
+    let kept = server.load(loaded.clone()).unwrap();
+    assert_eq!(*kept, loaded, "nothing is added to what a server has seen");
+    assert!(server.revision() >= 5000);
+    let namespaces = server.objects("Namespace");
+    assert!(namespaces.iter().any(|n| n["metadata"]["name"] == "elsewhere"), "its namespace is there, too");
+
+    let rule = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "r"},
+        "spec": {"taint": {"key": "k", "effect": "NoExecute"}}, "status": {"conditions": []}});
+    let kept = server.load(rule).unwrap();
+    assert_eq!(
+        kept["spec"]["taint"]["timeAdded"], "2026-01-01T00:00:00Z",
+        "what nobody has seen gets its defaults"
+    );
+
+    let path = "/api/v1/namespaces/elsewhere/pods/a/status";
+    let (code, answer) = server.call(
+        Method::PATCH,
+        path,
+        "application/merge-patch+json",
+        &json!({"metadata": {"resourceVersion": "5000"}, "status": {"phase": "Failed"}}),
+    );
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["metadata"]["uid"], "u-1");
+    let version: u64 = answer["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert!(version > 5000, "versions go on from the highest one");
+
+    for (object, field) in [
+        (json!({"apiVersion": "v1", "kind": "Nonsense"}), "Nonsense"),
+        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": 1}), "metadata"),
+        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "B"}}), "metadata.name"),
+        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}}), "metadata.namespace"),
+        (
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "b", "resourceVersion": "x"}}),
+            "metadata.resourceVersion",
+        ),
+    ] {
+        let error = server.load(object).unwrap_err();
+        assert!(error.contains(field), "{error}");
+    }
+}

@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::cluster::{
+use dra_inhabitants::cluster::{
     Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, text, uid,
 };
+use serde_json::Value;
 
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// Why a change that the manager made to a claim does harm, if it does. What makes it right never ends: a Pod that is
-/// done stays done.
-pub(crate) fn harm(cluster: &Cluster, before: Option<&Value>, after: Option<&Value>) -> Option<String> {
+/// done stays done. Managers that do not know of each other (not `alone`) may delete what the other one has just
+/// recorded, as long as nobody has it allocated: what comes of it is put right.
+pub(crate) fn harm(
+    cluster: &Cluster,
+    alone: bool,
+    before: Option<&Value>,
+    after: Option<&Value>,
+) -> Option<String> {
     let before = before?;
     let pods = cluster.all("Pod");
     let active = |wanted: &str| pods.iter().find(|p| uid(p) == wanted && !is_done(p));
@@ -35,7 +40,11 @@ pub(crate) fn harm(cluster: &Cluster, before: Option<&Value>, after: Option<&Val
         }
     }
     let ends = after.is_none_or(is_deleting) && !is_deleting(before);
-    if ends && let Some(pod) = owner(before, "Pod").and_then(active) {
+    let counts = alone || !at(before, &["status", "allocation"]).is_null();
+    if ends
+        && counts
+        && let Some(pod) = owner(before, "Pod").and_then(active)
+    {
         let entry = text(before, &["metadata", "annotations", ENTRY]);
         let used = entries(pod, None).into_iter().any(|e| {
             matches!(e, Entry::Generated { entry: e, recorded, .. } if e == entry && recorded.as_deref() == Some(name(before)))
@@ -59,8 +68,6 @@ pub(crate) fn settled(cluster: &Cluster) -> Vec<String> {
     state.owners(&mut wrong);
     state.claims(&mut wrong);
     state.reservations(&mut wrong);
-    // Invariants of device taints (evicted Pods, conditions of rules) and of pool requests (summaries equal to those
-    // computed from scratch) stand here once those controllers run.
     wrong
 }
 

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use dra_simulation::{
-    many::{Summary, command, run_many},
+    many::{ENOUGH, Summary, command, run_many},
     run::run,
 };
 
@@ -26,6 +26,9 @@ struct Options {
     /// How many seeds; with --record, how many in all runs together.
     #[arg(long, default_value_t = 2_000)]
     count: u64,
+    /// Stop at the first failure.
+    #[arg(long)]
+    first: bool,
     /// File that holds the number of seeds so far.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -40,11 +43,11 @@ fn main() -> Result<ExitCode> {
     let mut next = recorded.unwrap_or(options.from);
     let end = if recorded.is_some() { options.count } else { options.from.saturating_add(options.count) };
     while next < end {
-        let summary = run_many(next, BATCH.min(end - next));
+        let summary = run_many(next, BATCH.min(end - next), if options.first { 1 } else { ENOUGH });
         next += summary.seeds;
         println!(
-            "{next} seeds: {} requests, {} writes, {} crashes",
-            summary.requests, summary.writes, summary.crashes
+            "{next} seeds: {} requests, {} writes, {} crashes, {} evictions, {} answers compared",
+            summary.requests, summary.writes, summary.crashes, summary.evictions, summary.answers
         );
         if !summary.failed.is_empty() {
             tell(&summary);
@@ -61,8 +64,15 @@ fn one(seed: u64) -> ExitCode {
     let outcome = run(seed);
     outcome.story.iter().for_each(|line| println!("{line}"));
     println!(
-        "seed {seed}: {} requests, {} writes, {} changes of others, {} crashes, trace {:016x}",
-        outcome.requests, outcome.writes, outcome.changes, outcome.crashes, outcome.trace
+        "seed {seed}: {} requests, {} writes, {} changes of others, {} crashes, {} evictions, {} answers compared, \
+         trace {:016x}",
+        outcome.requests,
+        outcome.writes,
+        outcome.changes,
+        outcome.crashes,
+        outcome.evictions,
+        outcome.answers,
+        outcome.trace
     );
     outcome.wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
     if outcome.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -20,18 +20,22 @@ pub struct Summary {
     pub requests: u64,
     /// Requests that changed something.
     pub writes: u64,
-    /// Crashes of the managers.
+    /// How often managers ended.
     pub crashes: u64,
+    /// Pods that were evicted.
+    pub evictions: u64,
+    /// Answers about pools that were compared in all details.
+    pub answers: u64,
     /// Seeds that went wrong, lowest first.
     pub failed: Vec<Outcome>,
 }
 
-/// Failures after which no more seeds are begun.
-const ENOUGH: usize = 10;
+/// Failures after which no more seeds need be begun.
+pub const ENOUGH: usize = 10;
 
-/// Runs the seeds from `from` on, `count` of them.
+/// Runs the seeds from `from` on, `count` of them; begins no more after `enough` failures.
 #[must_use]
-pub fn run_many(from: u64, count: u64) -> Summary {
+pub fn run_many(from: u64, count: u64, enough: usize) -> Summary {
     let (next, summary) = (AtomicU64::new(0), Mutex::new(Summary::default()));
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
@@ -39,9 +43,8 @@ pub fn run_many(from: u64, count: u64) -> Summary {
             scope.spawn(|| {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    let enough =
-                        summary.lock().unwrap_or_else(PoisonError::into_inner).failed.len() >= ENOUGH;
-                    if n >= count || enough {
+                    let failures = summary.lock().unwrap_or_else(PoisonError::into_inner).failed.len();
+                    if n >= count || failures >= enough {
                         return;
                     }
                     let outcome = run(from.saturating_add(n));
@@ -50,6 +53,8 @@ pub fn run_many(from: u64, count: u64) -> Summary {
                     summary.requests += outcome.requests;
                     summary.writes += outcome.writes;
                     summary.crashes += outcome.crashes;
+                    summary.evictions += outcome.evictions;
+                    summary.answers += outcome.answers;
                     if !outcome.wrong.is_empty() {
                         summary.failed.push(outcome);
                     }

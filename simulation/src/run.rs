@@ -2,38 +2,44 @@
 //! outcome is checked.
 
 use std::{
-    future::pending,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
-use dra_embedded::{Connection, Exchange, Faults, Rates, Server};
-use dra_runtime::{
-    Chance, Clock,
-    client::{ANSWER_WITHIN, consistent_initial_list},
-    limit::Pacing,
-};
-use http::Request;
+use dra_allocator::objects::Node;
+use dra_embedded::{Faults, Rates, Server};
+use dra_inhabitants::{kubelet::Kubelet, scheduler::Scheduler};
 use jiff::{SignedDuration, Timestamp};
-use kube::client::Body;
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     time::{Instant, sleep},
 };
-use tower::{Layer, Service, ServiceExt, util::MapRequestLayer};
 
-use crate::{check, cluster::Cluster, kubelet::Kubelet, scheduler::Scheduler, user::User};
+use crate::{
+    admin::Admin,
+    check,
+    history::History,
+    judge,
+    lives::{Life, Operator, lives},
+    pools,
+    publish::Drivers,
+    taints::State,
+    user::{NAMESPACE, NODES, User},
+};
+use dra_inhabitants::cluster::{Cluster, at, name};
 
-/// Steps of a seed: things that users, scheduler, kubelets and garbage collector do.
+/// Steps of a seed: things that users, drivers, administrators, scheduler, kubelets and garbage collector do.
 const STEPS: u32 = 160;
-/// Keys that the manager works on at once.
-const WORKERS: usize = 4;
 /// Nothing happens for so long: longer than any retry or restored watch takes.
 const QUIET: Duration = Duration::from_secs(150);
 /// It must have become quiet by then.
 const QUIET_BY: Duration = Duration::from_hours(1);
+/// A question is answered, and a Pod whose time has come is evicted, within this time when nothing goes wrong.
+const SOON: Duration = Duration::from_mins(1);
+/// Times that lie further ahead are not waited for.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
 /// When the world begins.
 const BEGINNING: i64 = 1_800_000_000;
 
@@ -61,8 +67,12 @@ pub struct Outcome {
     pub writes: u64,
     /// Changes that others made.
     pub changes: u64,
-    /// How often the manager crashed.
+    /// How often the manager ended and was started again.
     pub crashes: u64,
+    /// Pods that were evicted.
+    pub evictions: u64,
+    /// Answers to questions about pools that were compared in all details.
+    pub answers: u64,
     /// A number that is the same for the same requests at the same times.
     pub trace: u64,
     /// What happened.
@@ -71,63 +81,13 @@ pub struct Outcome {
     pub wrong: Vec<String>,
 }
 
-/// What is noted about the manager while it runs.
+/// What is noted about the cluster and the manager.
 #[derive(Debug)]
-struct Notes {
-    story: Story,
-    outcome: Outcome,
-}
-
-/// A connection of one life of the manager.
-#[derive(Debug)]
-struct Line {
-    state: Mutex<LineState>,
-    crash: Notify,
-}
-
-#[derive(Debug)]
-struct LineState {
-    /// The manager dies when it has sent so many more requests.
-    left: Option<u64>,
-    dead: bool,
-}
-
-impl Line {
-    fn new(left: Option<u64>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(LineState { left, dead: false }), crash: Notify::new() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LineState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_dead(&self) -> bool {
-        self.lock().dead
-    }
-
-    /// No crash comes any more, unless it has begun: then this ends.
-    async fn outlive(&self) {
-        let dead = {
-            let mut state = self.lock();
-            state.left = None;
-            state.dead
-        };
-        if !dead {
-            pending::<()>().await;
-        }
-    }
-
-    /// A request was carried out; its answer does not arrive if it was the last one.
-    fn carried_out(&self) {
-        let mut state = self.lock();
-        if let Some(left) = &mut state.left {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                state.dead = true;
-                self.crash.notify_one();
-            }
-        }
-    }
+pub(crate) struct Notes {
+    pub(crate) story: Story,
+    pub(crate) outcome: Outcome,
+    pub(crate) history: History,
+    pub(crate) lives: Vec<Life>,
 }
 
 /// Runs one seed to its end. A panic is an outcome too.
@@ -175,13 +135,38 @@ fn rates(random: &mut fastrand::Rng) -> Rates {
     }
 }
 
+/// The scheduler, and what it knows.
+struct Scheduling {
+    scheduler: Scheduler,
+    nodes: Vec<Node>,
+    /// The revision at which it found nothing to do.
+    in_vain: u64,
+}
+
+impl Scheduling {
+    /// So many steps, or fewer where there is nothing to do.
+    fn act(&mut self, cluster: &Cluster, times: u8, story: &mut Story) {
+        for _ in 0..times {
+            if !self.scheduler.is_busy() && self.in_vain == cluster.server.revision() {
+                return;
+            }
+            self.scheduler.act(&self.nodes, &mut |line| story.tell(line));
+            if !self.scheduler.is_busy() {
+                self.in_vain = cluster.server.revision();
+            }
+        }
+    }
+}
+
 struct World {
     random: fastrand::Rng,
     cluster: Cluster,
     faults: Arc<Faults>,
     notes: Arc<Mutex<Notes>>,
     user: User,
-    scheduler: Scheduler,
+    drivers: Drivers,
+    admin: Admin,
+    scheduling: Scheduling,
     kubelet: Kubelet,
     calm: watch::Sender<bool>,
 }
@@ -190,13 +175,23 @@ impl World {
     fn new(seed: u64) -> Result<Self> {
         let mut random = fastrand::Rng::with_seed(seed);
         let server = Server::new(random.u64(..), Timestamp::from_second(BEGINNING)?);
-        let cluster = Cluster { server };
+        let cluster = Cluster::new(server, NAMESPACE);
         let faults = Arc::new(Faults::seeded(random.u64(..), rates(&mut random)));
-        let story = Story { started: Instant::now(), lines: Vec::new() };
-        let notes = Notes { story, outcome: Outcome { seed, ..Outcome::default() } };
+        let notes = Notes {
+            story: Story { started: Instant::now(), lines: Vec::new() },
+            outcome: Outcome { seed, ..Outcome::default() },
+            history: History::default(),
+            lives: Vec::new(),
+        };
         Ok(Self {
             user: User::new(cluster.clone(), random.u64(..)),
-            scheduler: Scheduler::new(cluster.clone(), random.u64(..)),
+            drivers: Drivers::new(cluster.clone(), random.u64(..)),
+            admin: Admin::new(cluster.clone(), random.u64(..)),
+            scheduling: Scheduling {
+                scheduler: Scheduler::new(cluster.clone(), random.u64(..)),
+                nodes: NODES.map(node).to_vec(),
+                in_vain: 0,
+            },
             kubelet: Kubelet::new(cluster.clone(), random.u64(..)),
             calm: watch::Sender::new(false),
             notes: Arc::new(Mutex::new(notes)),
@@ -207,7 +202,13 @@ impl World {
     }
 
     async fn live(mut self) -> Outcome {
-        self.user.prepare(&mut lock(&self.notes).story);
+        {
+            let mut notes = lock(&self.notes);
+            let Notes { story, history, .. } = &mut *notes;
+            self.user.prepare(story);
+            self.drivers.prepare(story);
+            history.follow(&self.cluster);
+        }
         let manager = tokio::spawn(lives(Operator {
             random: fastrand::Rng::with_seed(self.random.u64(..)),
             cluster: self.cluster.clone(),
@@ -219,24 +220,27 @@ impl World {
             self.pass_time().await;
             self.step();
         }
+        {
+            let mut notes = lock(&self.notes);
+            let Notes { story, history, .. } = &mut *notes;
+            self.drivers.end(story);
+            history.follow(&self.cluster);
+            story.tell("from here on nothing goes wrong");
+        }
         self.faults.set(Rates::default());
         self.calm.send_replace(true);
-        lock(&self.notes).story.tell("from here on nothing goes wrong");
-        let quiet = self.become_quiet().await;
+        self.end_quietly().await;
+        manager.abort();
         let mut notes = lock(&self.notes);
-        let mut wrong = check::settled(&self.cluster);
-        if !quiet {
-            wrong.insert(0, format!("it did not become quiet within {QUIET_BY:?}"));
-        }
         let outcome = &mut notes.outcome;
         outcome.changes = self.cluster.server.revision().saturating_sub(outcome.writes);
         let most = outcome.changes.saturating_mul(3).saturating_add(outcome.crashes.saturating_mul(20));
         if outcome.writes > most {
-            wrong.push(format!("{} writes for {} changes are too many", outcome.writes, outcome.changes));
+            let text = format!("{} writes for {} changes are too many", outcome.writes, outcome.changes);
+            outcome.wrong.push(text);
         }
-        outcome.wrong.extend(wrong);
-        manager.abort();
         let mut outcome = std::mem::take(&mut notes.outcome);
+        outcome.evictions = notes.lives.iter().map(|life| life.evicted.len() as u64).sum();
         outcome.story = std::mem::take(&mut notes.story.lines);
         outcome
     }
@@ -258,13 +262,22 @@ impl World {
 
     fn step(&mut self) {
         let mut notes = lock(&self.notes);
-        let story = &mut notes.story;
+        let Notes { story, history, .. } = &mut *notes;
         match self.random.u8(..100) {
-            0..30 => self.user.act(story),
-            30..70 => self.scheduler.act(story),
-            70..88 => self.kubelet.act(true, story),
-            _ => collect_garbage(&self.cluster, story),
+            0..26 => self.user.act(story),
+            26..33 => self.drivers.act(story),
+            33..41 => self.admin.act(story),
+            41..73 => {
+                let times = self.random.u8(1..6);
+                self.scheduling.act(&self.cluster, times, story);
+            }
+            73..89 => {
+                let ends = self.random.u8(..4) == 0;
+                self.kubelet.act(ends, &mut |line| story.tell(line));
+            }
+            _ => self.cluster.collect_garbage(&mut |line| story.tell(line)),
         }
+        history.follow(&self.cluster);
     }
 
     /// Everybody but the users goes on until nothing changes any more. False when that does not happen.
@@ -275,152 +288,135 @@ impl World {
             sleep(Duration::from_secs(5)).await;
             {
                 let mut notes = lock(&self.notes);
-                let story = &mut notes.story;
-                for _ in 0..20 {
-                    self.scheduler.act(story);
-                    if !self.scheduler.is_busy() {
-                        break;
-                    }
-                }
-                self.kubelet.act(false, story);
-                collect_garbage(&self.cluster, story);
+                let Notes { story, history, .. } = &mut *notes;
+                self.scheduling.act(&self.cluster, 20, story);
+                let tell = &mut |line: &str| story.tell(line);
+                self.kubelet.act(false, tell);
+                self.cluster.collect_garbage(tell);
+                history.follow(&self.cluster);
             }
             let now = self.cluster.server.revision();
             if now != revision {
                 (revision, since) = (now, Instant::now());
-            } else if since.elapsed() >= QUIET && !self.scheduler.is_busy() {
+            } else if since.elapsed() >= QUIET && !self.scheduling.scheduler.is_busy() {
                 return true;
             }
         }
         false
     }
-}
 
-fn collect_garbage(cluster: &Cluster, story: &mut Story) {
-    let deleted = cluster.server.collect_garbage();
-    if deleted > 0 {
-        story.tell(&format!("garbage collector: {deleted} objects"));
-    }
-}
-
-fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whoever restarts the manager when it crashes.
-struct Operator {
-    random: fastrand::Rng,
-    cluster: Cluster,
-    faults: Arc<Faults>,
-    notes: Arc<Mutex<Notes>>,
-    calm: watch::Receiver<bool>,
-}
-
-async fn lives(mut operator: Operator) {
-    loop {
-        operator.one_life().await;
-        lock(&operator.notes).outcome.crashes += 1;
-        let millis = operator.random.u64(..20_000);
-        sleep(Duration::from_millis(millis)).await;
-        lock(&operator.notes).story.tell("manager: starts again");
-    }
-}
-
-impl Operator {
-    async fn one_life(&mut self) {
-        let by_requests = self.random.bool().then(|| self.random.u64(1..200));
-        let line = Line::new(by_requests);
-        let connection = self
-            .cluster
-            .server
-            .connection()
-            .with_faults(Arc::clone(&self.faults))
-            .observed(self.observer(&line));
-        let client = client(connection, Arc::clone(&line));
-        // Its clock may be wrong by a few minutes.
-        let skew = SignedDuration::from_secs(self.random.i64(-300..300));
-        let clock =
-            Clock::starting_at(self.cluster.server.now().saturating_add(skew).unwrap_or(Timestamp::MAX));
-        let chance = Arc::new(Chance::seeded(self.random.u64(..)));
-        let manager = dra_controller_manager::run_on(client, WORKERS, clock, chance, pending());
-        let lifetime = Duration::from_millis(self.random.u64(1..300_000));
-        let polls = self.random.u8(..30);
-        let mut calm = self.calm.clone();
-        let crash = async {
-            tokio::select! {
-                biased;
-                () = until_calm(&mut calm) => line.outlive().await,
-                () = line.crash.notified() => {}
-                () = sleep(lifetime) => {
-                    // Somewhere in the middle of what happens at that moment.
-                    for _ in 0..polls {
-                        tokio::task::yield_now().await;
-                    }
-                }
+    /// Lets everything come to rest, and looks whether it is as it should be: at once, after asking, and after the
+    /// times that were still to come.
+    async fn end_quietly(&mut self) {
+        self.rest().await;
+        self.ask().await;
+        if self.random.bool() {
+            {
+                let mut notes = lock(&self.notes);
+                let Notes { story, history, .. } = &mut *notes;
+                self.admin.taint_at_last(story);
+                history.follow(&self.cluster);
             }
+            self.rest().await;
+        }
+        let now = self.manager_time();
+        let state = State::of(&self.cluster);
+        let ahead = state.pods.iter().filter_map(|pod| state.due(pod)).filter(|due| *due > now).min();
+        if let Some(wait) = ahead.map(|due| due.duration_since(now)).filter(|wait| *wait < PATIENCE) {
+            sleep(Duration::try_from(wait).unwrap_or_default()).await;
+            self.rest().await;
+        }
+        if self.random.u8(..4) == 0 {
+            self.outlive_requests().await;
+        }
+    }
+
+    /// What the manager's clock shows.
+    fn manager_time(&self) -> Timestamp {
+        lock(&self.notes).lives.last().map_or(Timestamp::MIN, |life| life.clock.now())
+    }
+
+    async fn rest(&mut self) {
+        let quiet = self.become_quiet().await;
+        let soon = SignedDuration::try_from(SOON).unwrap_or_default();
+        let before = self.manager_time().saturating_sub(soon).unwrap_or(Timestamp::MIN);
+        let mut notes = lock(&self.notes);
+        let mut wrong = check::settled(&self.cluster);
+        let state = State::of(&self.cluster);
+        state.survivors(before, &mut wrong);
+        if let Some(life) = notes.lives.last() {
+            state.conditions(|rule| judge::counted(&life.evicted, rule), &mut wrong);
+        }
+        for request in self.cluster.all("ResourcePoolStatusRequest") {
+            match judge::expiry(&request) {
+                None if at(&request, &["status"]).is_null() => {
+                    wrong.push(format!("ResourcePoolStatusRequest {} has no answer", name(&request)));
+                }
+                Some(expiry) if expiry < before => {
+                    wrong.push(format!("ResourcePoolStatusRequest {} should be gone", name(&request)));
+                }
+                _ => {}
+            }
+        }
+        if !quiet {
+            wrong.insert(0, format!("it did not become quiet within {QUIET_BY:?}"));
+        }
+        notes.outcome.wrong.extend(wrong);
+    }
+
+    /// Asks about all pools, and what rules would do, and compares with what the objects say, provided that nothing
+    /// else happens meanwhile.
+    async fn ask(&mut self) {
+        let asked = Instant::now();
+        {
+            let mut notes = lock(&self.notes);
+            let Notes { story, history, .. } = &mut *notes;
+            self.admin.ask_about_everything(story);
+            history.follow(&self.cluster);
+        }
+        sleep(SOON).await;
+        let mut notes = lock(&self.notes);
+        notes.history.follow(&self.cluster);
+        if notes.history.changed().is_some_and(|changed| changed > asked) {
+            return;
+        }
+        let state = State::of(&self.cluster);
+        let facts = pools::Facts { slices: &state.slices, claims: &state.claims, rules: &state.rules };
+        for request in self.cluster.all("ResourcePoolStatusRequest") {
+            if name(&request).starts_with("last-") {
+                notes.outcome.answers += 1;
+                let wrong = pools::wrong(facts, &request);
+                notes.outcome.wrong.extend(wrong.map(|wrong| format!("{}: {wrong}", name(&request))));
+            }
+        }
+        for rule in state.rules.iter().filter(|rule| name(rule).starts_with("last-")) {
+            let wrong = judge::dry_run(&state, rule);
+            notes.outcome.wrong.extend(wrong);
+        }
+    }
+
+    /// Waits until requests about pools have been there for long enough.
+    async fn outlive_requests(&mut self) {
+        let now = self.manager_time();
+        let requests = self.cluster.all("ResourcePoolStatusRequest");
+        let last = requests.iter().filter_map(judge::expiry).max();
+        let Some(wait) = last.map(|last| last.duration_since(now)).filter(|wait| *wait < PATIENCE * 2) else {
+            return;
         };
-        tokio::select! {
-            biased;
-            () = crash => lock(&self.notes).story.tell("manager: crashes"),
-            result = manager => lock(&self.notes).outcome.wrong.push(format!("the manager has ended: {result:?}")),
-        }
-    }
-
-    /// Notes what the manager does and looks whether it does harm.
-    fn observer(&self, line: &Arc<Line>) -> dra_embedded::Observer {
-        let (notes, cluster, line) = (Arc::clone(&self.notes), self.cluster.clone(), Arc::clone(line));
-        Arc::new(move |exchange: &Exchange| {
-            let mut notes = lock(&notes);
-            notes.outcome.requests += 1;
-            notes.outcome.trace = mixed(notes.outcome.trace, exchange);
-            if exchange.after != exchange.before && !exchange.path.contains("/events") {
-                notes.outcome.writes += 1;
-                let path = exchange.path.split('?').next().unwrap_or_default();
-                let path = path.split_once("/sim/").map_or(path, |(_, rest)| rest).to_owned();
-                notes.story.tell(&format!("manager: {} {path} {}", exchange.method, exchange.code));
-                for (before, after) in cluster.server.changes_since("ResourceClaim", exchange.before) {
-                    if let Some(harm) = check::harm(&cluster, before.as_deref(), after.as_deref()) {
-                        notes.story.tell(&format!("HARM: {harm}"));
-                        notes.outcome.wrong.push(harm);
-                    }
-                }
-            }
-            line.carried_out();
-        })
+        sleep(Duration::try_from(wait).unwrap_or_default() + SOON).await;
+        let left = self.cluster.all("ResourcePoolStatusRequest");
+        let wrong = left.iter().map(|r| format!("ResourcePoolStatusRequest {} is still there", name(r)));
+        lock(&self.notes).outcome.wrong.extend(wrong);
     }
 }
 
-async fn until_calm(calm: &mut watch::Receiver<bool>) {
-    // What it returns holds a lock.
-    drop(calm.wait_for(|calm| *calm).await);
+/// A node that is nothing but a name: what it has is in slices.
+fn node(name: &str) -> Node {
+    let mut node = Node::default();
+    name.clone_into(&mut node.metadata.name);
+    node
 }
 
-/// The manager's client: as [`dra_runtime::client::connect`] makes it, on the embedded server. Once the line is dead,
-/// nothing arrives any more.
-fn client(connection: Connection, line: Arc<Line>) -> kube::Client {
-    let pacing = Pacing { limit: None, answer_within: ANSWER_WITHIN };
-    let paced = pacing.layer(connection);
-    let consistent = MapRequestLayer::new(consistent_initial_list).layer(paced);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (mut inner, line) = (consistent.clone(), Arc::clone(&line));
-        async move {
-            if line.is_dead() {
-                pending::<()>().await;
-            }
-            let answer = inner.ready().await?.call(request).await;
-            if line.is_dead() {
-                pending::<()>().await;
-            }
-            answer
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
-/// FNV-1a over the requests so far.
-fn mixed(trace: u64, exchange: &Exchange) -> u64 {
-    let text = format!("{:?} {} {} {}", exchange.at, exchange.method, exchange.path, exchange.code);
-    text.bytes().fold(trace ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+pub(crate) fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
 }

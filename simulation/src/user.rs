@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, is_deleting, name, owner, set, uid},
+    publish::{GPU, KEYS, NIC, VALUES},
     run::Story,
 };
+use dra_inhabitants::cluster::{Cluster, is_deleting, name, owner, set, uid};
 
-const DRIVER: &str = "gpu.example.com";
+/// The namespace that everything happens in.
+pub(crate) const NAMESPACE: &str = "sim";
 /// Nodes of the cluster.
 pub(crate) const NODES: [&str; 2] = ["node-0", "node-1"];
 /// Names that Pods take turns in, so that some are replaced under the same name.
@@ -23,9 +25,50 @@ pub(crate) struct User {
     random: fastrand::Rng,
 }
 
-fn spec(count: u32) -> Value {
-    json!({"devices": {"requests": [
-        {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": count}}]}})
+/// What a claim asks for.
+fn spec(random: &mut fastrand::Rng, most: u32) -> Value {
+    let class = if random.u8(..6) == 0 { NIC } else { GPU };
+    let mut exactly = json!({"deviceClassName": class, "allocationMode": "ExactCount",
+        "count": random.u32(1..=most)});
+    if random.u8(..3) == 0 {
+        set(
+            &mut exactly,
+            "capacity",
+            json!({"requests": {"memory": random.choice(["5Gi", "10Gi", "20Gi"])}}),
+        );
+    }
+    if random.u8(..12) == 0 {
+        set(&mut exactly, "adminAccess", json!(true));
+    }
+    let tolerations: Vec<Value> = (0..random.u8(..3)).map(|_| toleration(random)).collect();
+    if !tolerations.is_empty() {
+        set(&mut exactly, "tolerations", json!(tolerations));
+    }
+    json!({"devices": {"requests": [{"name": "device", "exactly": exactly}]}})
+}
+
+/// An entry that PodGroups and their Pods have in common.
+fn shared(entry: &str, group: usize) -> Value {
+    json!({"name": entry, "resourceClaimTemplateName": format!("template-{}", group % TEMPLATES)})
+}
+
+fn toleration(random: &mut fastrand::Rng) -> Value {
+    let mut toleration = match random.u8(..4) {
+        0 => json!({"operator": "Exists"}),
+        1 => json!({"operator": "Exists", "key": random.choice(KEYS)}),
+        2 => json!({"operator": "Equal", "key": random.choice(KEYS), "value": random.choice(VALUES)}),
+        _ => json!({"key": random.choice(KEYS), "value": random.choice(VALUES)}),
+    };
+    if let Some(effect) =
+        random.choice(["", "NoExecute", "NoExecute", "NoSchedule"]).filter(|e| !e.is_empty())
+    {
+        set(&mut toleration, "effect", json!(effect));
+    }
+    if random.u8(..3) > 0 {
+        let seconds = random.choice([0, 5, 30, 120, 600, 3_000, -7, 20_000_000_000, i64::MAX]);
+        set(&mut toleration, "tolerationSeconds", json!(seconds));
+    }
+    toleration
 }
 
 impl User {
@@ -36,14 +79,13 @@ impl User {
     /// What is there before anything happens.
     pub(crate) fn prepare(&mut self, story: &mut Story) {
         let cluster = self.cluster.clone();
-        let _ = cluster.create("Namespace", &json!({"metadata": {"name": crate::cluster::NAMESPACE}}));
-        let _ = cluster.create(
-            "DeviceClass",
-            &json!({"metadata": {"name": DRIVER},
-                "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]}}),
-        );
-        for node in NODES {
-            self.publish(node, story);
+        let _ = cluster.create("Namespace", &json!({"metadata": {"name": NAMESPACE}}));
+        for driver in [GPU, NIC] {
+            let _ = cluster.create(
+                "DeviceClass",
+                &json!({"metadata": {"name": driver},
+                    "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{driver}'")}}]}}),
+            );
         }
         for n in 0..TEMPLATES {
             if self.random.u8(..4) > 0 {
@@ -67,12 +109,7 @@ impl User {
             68..76 => self.claim(story),
             76..80 => self.delete_one("ResourceClaim", story),
             80..84 => self.forget_status(story),
-            84..90 => {
-                let node = self.random.choice(NODES).unwrap_or("node-0");
-                self.publish(node, story);
-            }
-            90..92 => self.delete_one("ResourceSlice", story),
-            92..96 => self.touch(story),
+            84..92 => self.touch(story),
             _ => self.cluster_events(story),
         }
     }
@@ -93,8 +130,10 @@ impl User {
         if self.random.u8(..3) == 0 {
             let group = self.random.usize(..GROUPS);
             set(&mut spec, "schedulingGroup", json!({"podGroupName": format!("group-{group}")}));
-            let template = format!("template-{}", group % TEMPLATES);
-            entries.push(json!({"name": "shared", "resourceClaimTemplateName": template}));
+            entries.push(shared("shared", group));
+            if self.random.u8(..3) == 0 {
+                entries.push(shared("also", group));
+            }
         }
         let placed = self.random.u8(..8) == 0;
         if placed {
@@ -121,9 +160,10 @@ impl User {
         let n = self.random.usize(..GROUPS);
         let mut entries = Vec::new();
         if self.random.u8(..4) > 0 {
-            entries.push(
-                json!({"name": "shared", "resourceClaimTemplateName": format!("template-{}", n % TEMPLATES)}),
-            );
+            entries.push(shared("shared", n));
+        }
+        if self.random.bool() {
+            entries.push(shared("also", n));
         }
         let body = json!({"metadata": {"name": format!("group-{n}")},
             "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": entries}});
@@ -134,7 +174,7 @@ impl User {
 
     fn template(&mut self, n: usize, story: &mut Story) {
         let body = json!({"metadata": {"name": format!("template-{n}")},
-            "spec": {"metadata": {"labels": {"from": format!("template-{n}")}}, "spec": spec(self.random.u32(1..3))}});
+            "spec": {"metadata": {"labels": {"from": format!("template-{n}")}}, "spec": spec(&mut self.random, 2)}});
         if self.cluster.create("ResourceClaimTemplate", &body).is_ok() {
             story.tell(&format!("user: template-{n}"));
         }
@@ -142,7 +182,7 @@ impl User {
 
     fn claim(&mut self, story: &mut Story) {
         let n = self.random.usize(..CLAIMS);
-        let body = json!({"metadata": {"name": format!("claim-{n}")}, "spec": spec(1)});
+        let body = json!({"metadata": {"name": format!("claim-{n}")}, "spec": spec(&mut self.random, 1)});
         if self.cluster.create("ResourceClaim", &body).is_ok() {
             story.tell(&format!("user: claim-{n}"));
         }
@@ -179,23 +219,6 @@ impl User {
         }
     }
 
-    /// A driver publishes the devices of a node (again).
-    fn publish(&mut self, node: &str, story: &mut Story) {
-        let devices: Vec<Value> =
-            (0..self.random.u8(2..7)).map(|n| json!({"name": format!("gpu-{n}")})).collect();
-        let old = self.cluster.find("ResourceSlice", node);
-        let generation = self.random.u32(1..1000);
-        let body = json!({"metadata": {"name": node}, "spec": {"driver": DRIVER, "nodeName": node,
-            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1}, "devices": devices}});
-        let done = match old {
-            None => self.cluster.create("ResourceSlice", &body),
-            Some(_) => self.cluster.patch("ResourceSlice", node, "", &body),
-        };
-        if done.is_ok() {
-            story.tell(&format!("driver: {} devices on {node}", devices.len()));
-        }
-    }
-
     /// What happens to the server itself.
     fn cluster_events(&mut self, story: &mut Story) {
         match self.random.u8(..4) {
@@ -220,7 +243,8 @@ impl User {
                 let body = json!({"metadata": {"generateName": format!("{}-gen-0-", name(pod)),
                     "annotations": {"resource.kubernetes.io/pod-claim-name": "gen-0"},
                     "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name(pod),
-                        "uid": format!("not-{}", uid(pod)), "controller": true}]}, "spec": spec(1)});
+                        "uid": format!("not-{}", uid(pod)), "controller": true}]},
+                    "spec": spec(&mut self.random, 1)});
                 if self.cluster.create("ResourceClaim", &body).is_ok() {
                     story.tell(&format!("somebody: a claim of an earlier Pod {}", name(pod)));
                 }

@@ -3,7 +3,7 @@
 //! `SEED=123 cargo test -p dra-simulation` tells the story of one seed; `SEEDS=50` runs fewer than 2,000.
 
 use dra_simulation::{
-    many::{command, run_many},
+    many::{ENOUGH, command, run_many},
     run::run,
 };
 
@@ -12,14 +12,14 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_happens_claims_end_up_as_they_should() {
+fn whatever_happens_everything_ends_up_as_it_should() {
     if let Some(seed) = number("SEED") {
         let outcome = run(seed);
         println!("{}", outcome.story.join("\n"));
         assert!(outcome.wrong.is_empty(), "seed {seed}: {:#?}", outcome.wrong);
         return;
     }
-    let summary = run_many(0, number("SEEDS").unwrap_or(2_000));
+    let summary = run_many(0, number("SEEDS").unwrap_or(2_000), ENOUGH);
     let failures: Vec<String> = summary
         .failed
         .iter()
@@ -33,7 +33,10 @@ fn whatever_happens_claims_end_up_as_they_should() {
         failures.join("\n")
     );
     assert!(
-        summary.writes > summary.seeds && summary.crashes > summary.seeds / 2,
+        summary.writes > summary.seeds
+            && summary.crashes > summary.seeds / 2
+            && summary.evictions > summary.seeds / 2
+            && summary.answers > summary.seeds,
         "too little happens: {summary:?}"
     );
 }

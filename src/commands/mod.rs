@@ -1,3 +1,5 @@
 //! One module for each subcommand.
 
+pub(crate) mod demo;
 pub(crate) mod run;
+pub(crate) mod simulate;

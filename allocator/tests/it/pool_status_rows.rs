@@ -63,9 +63,8 @@ fn the_scarcest_counter_decides_how_many_partitions_fit() {
     let mut slices = partitions(json!("gpu.dev/profile"), &sizes);
     slices[0]["spec"]["sharedCounters"][0]["counters"] =
         json!({"memory": {"value": "160Gi"}, "sm": {"value": "8"}});
-    for device in 0..2 {
-        let counters = &mut slices[1]["spec"]["devices"][device]["consumesCounters"][0]["counters"];
-        counters["sm"] = json!({"value": "8"});
+    for device in slices[1]["spec"]["devices"].as_array_mut().unwrap() {
+        device["consumesCounters"][0]["counters"]["sm"] = json!({"value": "8"});
     }
     assert_eq!(summary(&statuses(&inventory(&slices))[0]), [row("Full", 2, 1)]);
 }

@@ -28,6 +28,9 @@ use crate::{
 /// seen the taint (documented-behaviour D110).
 pub(super) const STATUS_DELAY: Duration = Duration::from_secs(10);
 
+/// The least time between two conditions with different status about the same thing.
+const STATUS_CHANGE_DELAY: Duration = Duration::from_secs(1);
+
 /// What the condition should say.
 struct Verdict {
     status: ConditionStatus,
@@ -71,12 +74,12 @@ impl DeviceTaintEviction {
             return plan;
         }
         let same_status = current.is_some_and(|c| c.status == verdict.status);
-        let wait_until = match verdict.status {
-            _ if verdict.waits => Some(note.changed().saturating_add(STATUS_DELAY)),
-            ConditionStatus::True if up_to_date.is_some() && same_status => retell_at,
-            _ => None,
-        };
-        if let Some(at) = wait_until.filter(|at| *at > pass.now) {
+        let settled = verdict.waits.then(|| note.changed().saturating_add(STATUS_DELAY));
+        // Also where somebody else says otherwise each time.
+        let again = note.written.filter(|_| up_to_date.is_some()).map(|written| {
+            written.saturating_add(if same_status { STATUS_DELAY } else { STATUS_CHANGE_DELAY })
+        });
+        if let Some(at) = settled.max(again).filter(|at| *at > pass.now) {
             plan.wake_at = Some(at);
             return plan;
         }
@@ -104,6 +107,7 @@ impl DeviceTaintEviction {
         let since = current.filter(|_| same_status).and_then(|c| c.last_transition).unwrap_or(pass.wall);
         plan.actions.push(Action::Report(Box::new(RuleReport {
             rule: subject,
+            resource_version: rule.meta.resource_version,
             version: rule.version,
             effect: rule.taint.effect.clone(),
             condition: Condition {

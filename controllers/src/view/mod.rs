@@ -73,6 +73,9 @@ pub enum Change {
 /// Labels of the in-tree gauge: allocated, admin access, source.
 pub type ClaimLabels = (bool, bool, ClaimSource);
 
+/// Driver, the pool that is asked for unless it is all of them, and name of a request.
+type Unanswered = (Arc<str>, Option<Arc<str>>, Arc<str>);
+
 /// Who points at whom.
 #[derive(Debug, Default)]
 pub struct Indexes {
@@ -96,8 +99,8 @@ pub struct Indexes {
     /// Names of the taint rules that select by annotation.
     pub selecting_rules: BTreeSet<Arc<str>>,
     claim_counts: BTreeMap<ClaimLabels, u64>,
-    /// Requests about pools that are not answered, by driver, the pool that they ask for, and name.
-    unanswered: BTreeSet<(Arc<str>, Option<Arc<str>>, Arc<str>)>,
+    /// Requests about pools that are not answered.
+    unanswered: BTreeSet<Unanswered>,
     /// Slices, taints and allocations; none while no controller asks for devices.
     devices: Option<Inventory>,
 }

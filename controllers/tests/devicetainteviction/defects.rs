@@ -295,3 +295,23 @@ fn after_a_restart_an_eviction_that_was_under_way_ends_as_completed() {
     assert_eq!(w.condition("evict").unwrap().1, "Completed");
     assert_eq!(w.gone(), ["ns/pod"], "once");
 }
+
+#[test]
+fn a_condition_that_somebody_else_keeps_rewriting_is_not_fought_over() {
+    let mut w = World::new();
+    w.put(Kind::Rule, rule("r", "NoExecute", T0));
+    w.pass(seconds(20));
+    assert_eq!(w.said.len(), 1);
+    for (status, most) in [("False", 3), ("True", 13)] {
+        let before = w.said.len();
+        for _ in 0..20 {
+            w.change(Kind::Rule, "r", |r| {
+                r["status"]["conditions"][0]["status"] = json!(status);
+                r["status"]["conditions"][0]["message"] = json!("another manager counts otherwise");
+            });
+            w.pass(std::time::Duration::from_millis(500));
+        }
+        let written = w.said.len() - before;
+        assert!((1..=most).contains(&written), "{status}: {written} writes in 10 s");
+    }
+}

@@ -1,18 +1,21 @@
 //! A little scheduler on the allocator crate: finds a node, then sets the finalizer, writes allocation and
 //! reservation, and binds, one write at a time, with time between them for others to interfere.
+//!
+//! It looks at claims, device taints and node selectors only: no resources of nodes, no node taints, no priorities, and
+//! Pods of a gang are placed one by one.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{cell::OnceCell, collections::VecDeque, sync::Arc};
 
-use dra_allocator::{Answer, Features, Inventory, Limits, objects::Node};
+use dra_allocator::{
+    Answer, Inventory, Limits,
+    objects::{Node, NodeSelector},
+    selects,
+};
 use serde_json::{Value, json};
 
-use crate::{
-    cluster::{
-        Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, set, text, uid,
-        version,
-    },
-    run::Story,
-    user::NODES,
+use crate::cluster::{
+    Cluster, Entry, Tell, at, entries, group_of, is_deleting, is_done, items, name, namespace, owner, set,
+    text, uid, version,
 };
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -49,100 +52,57 @@ struct Work {
 
 /// The scheduler.
 #[derive(Debug)]
-pub(crate) struct Scheduler {
+pub struct Scheduler {
     cluster: Cluster,
     random: fastrand::Rng,
     work: Option<Work>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(cluster: Cluster, seed: u64) -> Self {
+    /// A scheduler for a cluster; the seed decides which of the Pods that wait is looked at first.
+    pub fn new(cluster: Cluster, seed: u64) -> Self {
         Self { cluster, random: fastrand::Rng::with_seed(seed), work: None }
     }
 
     /// True while a Pod is in work.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.work.is_some()
     }
 
-    /// One step: a decision or a write.
-    pub(crate) fn act(&mut self, story: &mut Story) {
+    /// One step: a decision, for which the nodes are tried in the order given, or a write.
+    pub fn act(&mut self, nodes: &[Node], tell: Tell<'_>) {
         let Some(mut work) = self.work.take() else {
-            self.work = self.decide();
+            self.work = self.decide(nodes);
             return;
         };
         let Some(write) = work.left.pop_front() else { return };
-        match self.carry_out(&mut work, write, story) {
+        match self.carry_out(&mut work, write, tell) {
             Ok(()) if work.left.is_empty() => {}
             Ok(()) => self.work = Some(work),
             Err(code) => {
-                story.tell(&format!("scheduler: gives Pod {} up for now ({code})", name(&work.pod)));
+                tell(&format!("scheduler: gives Pod {} up for now ({code})", name(&work.pod)));
                 self.unreserve(&work);
             }
         }
     }
 
     /// Picks a Pod that waits and a node where all its claims are available.
-    fn decide(&mut self) -> Option<Work> {
+    fn decide(&mut self, nodes: &[Node]) -> Option<Work> {
         let (pods, groups) = (self.cluster.all("Pod"), self.cluster.all("PodGroup"));
         let mut waiting: Vec<&Arc<Value>> = pods
             .iter()
             .filter(|p| text(p, &["spec", "nodeName"]).is_empty() && !is_done(p) && !is_deleting(p))
+            .filter(|p| items(p, &["spec", "schedulingGates"]).is_empty())
             .collect();
         self.random.shuffle(&mut waiting);
-        waiting.into_iter().find_map(|pod| self.place(pod, &groups))
-    }
-
-    fn place(&self, pod: &Arc<Value>, groups: &[Arc<Value>]) -> Option<Work> {
-        let (in_group, group) = group_of(pod, groups);
-        if in_group && group.is_none() {
-            return None;
-        }
         let claims = self.cluster.all("ResourceClaim");
-        let mut needed = Vec::new();
-        for entry in entries(pod, group.as_deref()) {
-            let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
-            let (wanted, of, consumer) = match entry {
-                Entry::Direct(claim) => (claim, None, pod_consumer),
-                Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), pod_consumer),
-                Entry::Shared { recorded, .. } => {
-                    let group = group.as_deref()?;
-                    let consumer = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
-                        "name": name(group), "uid": uid(group)});
-                    (recorded?, Some(("PodGroup", uid(group))), consumer)
-                }
-            };
-            let claim = claims.iter().find(|c| name(c) == wanted && !is_deleting(c))?;
-            if of.is_some_and(|(kind, uid)| owner(claim, kind) != Some(uid)) {
-                return None;
-            }
-            needed.push((Arc::clone(claim), consumer));
-        }
-        let inventory = self.inventory(&claims);
-        NODES.iter().find_map(|node| place_on(pod, node, &needed, &inventory))
+        let inventory = OnceCell::new();
+        let inventory = || inventory.get_or_init(|| self.cluster.inventory());
+        waiting.into_iter().find_map(|pod| place(pod, &groups, nodes, &claims, inventory))
     }
 
-    fn inventory(&self, claims: &[Arc<Value>]) -> Inventory {
-        let mut inventory = Inventory::new(Features::default());
-        for class in self.cluster.all("DeviceClass") {
-            if let Ok(class) = serde_json::from_value(Value::clone(&class)) {
-                inventory.apply_class(&class);
-            }
-        }
-        for slice in self.cluster.all("ResourceSlice") {
-            if let Ok(slice) = serde_json::from_value(Value::clone(&slice)) {
-                inventory.apply_slice(&slice);
-            }
-        }
-        for claim in claims {
-            if let Ok(allocation) = serde_json::from_value(at(claim, &["status", "allocation"]).clone()) {
-                inventory.apply_allocation(name(claim), &allocation);
-            }
-        }
-        inventory
-    }
-
-    fn carry_out(&self, work: &mut Work, write: Write, story: &mut Story) -> Result<(), u16> {
+    fn carry_out(&self, work: &mut Work, write: Write, tell: Tell<'_>) -> Result<(), u16> {
+        let cluster = self.cluster.beside(&work.pod);
         match write {
             Write::Finalizer { claim, allocation, consumer } => {
                 let mut finalizers = items(&claim, &["metadata", "finalizers"]).to_vec();
@@ -151,7 +111,7 @@ impl Scheduler {
                 }
                 let patch = json!({"metadata": {"resourceVersion": version(&claim), "uid": uid(&claim),
                     "finalizers": finalizers}});
-                let claim = self.cluster.patch("ResourceClaim", name(&claim), "", &patch)?;
+                let claim = cluster.patch("ResourceClaim", name(&claim), "", &patch)?;
                 work.left.push_front(Write::Reserve {
                     claim: name(&claim).to_owned(),
                     version: version(&claim).to_owned(),
@@ -160,7 +120,7 @@ impl Scheduler {
                 });
             }
             Write::Reserve { claim, version, allocation, consumer } => {
-                let now = self.cluster.find("ResourceClaim", &claim).ok_or(404_u16)?;
+                let now = cluster.find("ResourceClaim", &claim).ok_or(404_u16)?;
                 let mut reserved = items(&now, &["status", "reservedFor"]).to_vec();
                 reserved.push(consumer.clone());
                 let mut status = json!({"reservedFor": reserved});
@@ -168,13 +128,13 @@ impl Scheduler {
                     set(&mut status, "allocation", allocation);
                 }
                 let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
-                self.cluster.patch("ResourceClaim", &claim, "/status", &patch)?;
-                story.tell(&format!("scheduler: {claim} for {}", text(&consumer, &["name"])));
+                cluster.patch("ResourceClaim", &claim, "/status", &patch)?;
+                tell(&format!("scheduler: {claim} for {}", text(&consumer, &["name"])));
                 work.reserved.push((claim, text(&consumer, &["uid"]).to_owned()));
             }
             Write::Bind => {
-                self.cluster.bind(name(&work.pod), uid(&work.pod), &work.node)?;
-                story.tell(&format!("scheduler: Pod {} on {}", name(&work.pod), work.node));
+                cluster.bind(name(&work.pod), uid(&work.pod), &work.node)?;
+                tell(&format!("scheduler: Pod {} on {}", name(&work.pod), work.node));
             }
         }
         Ok(())
@@ -182,8 +142,9 @@ impl Scheduler {
 
     /// Gives back what was reserved for the Pod itself; what is reserved for a PodGroup stays with it.
     fn unreserve(&self, work: &Work) {
+        let cluster = self.cluster.beside(&work.pod);
         for (claim, consumer) in work.reserved.iter().filter(|(_, consumer)| consumer == uid(&work.pod)) {
-            let Some(now) = self.cluster.find("ResourceClaim", claim) else { continue };
+            let Some(now) = cluster.find("ResourceClaim", claim) else { continue };
             let left: Vec<Value> = items(&now, &["status", "reservedFor"])
                 .iter()
                 .filter(|r| text(r, &["uid"]) != consumer)
@@ -194,35 +155,71 @@ impl Scheduler {
                 set(&mut status, "allocation", Value::Null);
             }
             let patch = json!({"metadata": {"resourceVersion": version(&now)}, "status": status});
-            let _ = self.cluster.patch("ResourceClaim", claim, "/status", &patch);
+            let _ = cluster.patch("ResourceClaim", claim, "/status", &patch);
         }
     }
+}
+
+/// Work for a Pod, if a node has all that its claims need. The inventory is made for the first Pod that needs one.
+fn place<'a>(
+    pod: &Arc<Value>,
+    groups: &[Arc<Value>],
+    nodes: &[Node],
+    claims: &[Arc<Value>],
+    inventory: impl Fn() -> &'a Inventory,
+) -> Option<Work> {
+    let (in_group, group) = group_of(pod, groups);
+    if in_group && group.is_none() {
+        return None;
+    }
+    let mut needed = Vec::new();
+    for entry in entries(pod, group.as_deref()) {
+        let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
+        let (wanted, of, consumer) = match entry {
+            Entry::Direct(claim) => (claim, None, pod_consumer),
+            Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), pod_consumer),
+            Entry::Shared { recorded, .. } => {
+                let group = group.as_deref()?;
+                let consumer = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
+                    "name": name(group), "uid": uid(group)});
+                (recorded?, Some(("PodGroup", uid(group))), consumer)
+            }
+        };
+        let claim =
+            claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(pod) && !is_deleting(c))?;
+        if of.is_some_and(|(kind, uid)| owner(claim, kind) != Some(uid)) {
+            return None;
+        }
+        needed.push((Arc::clone(claim), consumer));
+    }
+    nodes.iter().find_map(|node| place_on(pod, node, &needed, inventory()))
 }
 
 /// Work for a Pod on this node, if everything it needs is available there.
 fn place_on(
     pod: &Arc<Value>,
-    node: &str,
+    node: &Node,
     needed: &[(Arc<Value>, Value)],
     inventory: &Inventory,
 ) -> Option<Work> {
     let is_allocated = |claim: &Value| !at(claim, &["status", "allocation"]).is_null();
-    // An allocation is for the node of its pool here.
+    let wanted_labels = at(pod, &["spec", "nodeSelector"]).as_object().into_iter().flatten();
+    let labels_fit = wanted_labels
+        .into_iter()
+        .all(|(key, value)| node.metadata.labels.get(key).map(String::as_str) == value.as_str());
     let elsewhere = needed.iter().any(|(claim, _)| {
-        items(claim, &["status", "allocation", "devices", "results"])
-            .iter()
-            .any(|result| text(result, &["pool"]) != node)
+        let selector = at(claim, &["status", "allocation", "nodeSelector"]);
+        !selector.is_null()
+            && !serde_json::from_value::<NodeSelector>(selector.clone()).is_ok_and(|s| selects(&s, node))
     });
-    if elsewhere {
+    if !labels_fit || elsewhere {
         return None;
     }
     let open: Vec<&(Arc<Value>, Value)> = needed.iter().filter(|(c, _)| !is_allocated(c)).collect();
     let wanted: Vec<_> =
         open.iter().filter_map(|(c, _)| serde_json::from_value(Value::clone(c)).ok()).collect();
-    let mut on = Node::default();
-    node.clone_into(&mut on.metadata.name);
     let limits = Limits { steps: STEPS_MAX, ..Limits::NONE };
-    let outcome = inventory.allocate(&on, &wanted, limits, &mut String::new);
+    let outcome = inventory.allocate(node, &wanted, limits, &mut String::new);
     let Ok(Answer::Allocated(results)) = outcome.answer else { return None };
     let mut left = VecDeque::new();
     let mut results = results.into_iter();
@@ -248,5 +245,5 @@ fn place_on(
         }
     }
     left.push_back(Write::Bind);
-    Some(Work { pod: Arc::clone(pod), node: node.to_owned(), left, reserved: Vec::new() })
+    Some(Work { pod: Arc::clone(pod), node: node.metadata.name.clone(), left, reserved: Vec::new() })
 }

@@ -1,0 +1,350 @@
+//! The lives of the manager: how each begins and ends, and what it does meanwhile.
+
+use std::{
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use dra_controller_manager::Controllers;
+use dra_embedded::{Connection, Exchange, Faults, Observer};
+use dra_runtime::{
+    Chance, Clock,
+    client::{ANSWER_WITHIN, consistent_initial_list},
+    limit::Pacing,
+};
+use http::Request;
+use jiff::{SignedDuration, Timestamp};
+use kube::client::Body;
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tower::{BoxError, Layer, Service, ServiceExt, util::MapRequestLayer};
+
+use crate::{
+    check,
+    judge::{Evicted, Writer, judge},
+    run::{Notes, lock},
+};
+use dra_inhabitants::cluster::Cluster;
+
+/// Keys that the manager works on at once.
+const WORKERS: usize = 4;
+/// A manager that is asked to stop does so within this time.
+const STOPS_WITHIN: Duration = Duration::from_secs(9);
+/// In quiet times, nothing older than this is still on its way to the manager.
+const MEMORY: Duration = Duration::from_mins(5);
+
+/// More requests than any history has reason for.
+const REQUESTS_MAX: u64 = 20_000;
+/// How long a request may be under way after its sender's end.
+const UNDER_WAY: Duration = Duration::from_secs(30);
+
+/// A life of the manager.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) clock: Clock,
+    started: Instant,
+    ended: Option<Instant>,
+    /// Pods that it evicted.
+    pub(crate) evicted: Vec<Evicted>,
+}
+
+/// A connection of one life of the manager.
+#[derive(Debug)]
+struct Line {
+    state: Mutex<LineState>,
+    crash: Notify,
+}
+
+#[derive(Debug)]
+struct LineState {
+    /// The manager dies when it has sent so many more requests.
+    left: Option<u64>,
+    dead: bool,
+}
+
+impl Line {
+    fn new(left: Option<u64>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(LineState { left, dead: false }), crash: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    /// No crash comes any more, unless it has begun: then this ends.
+    async fn outlive(&self) {
+        let dead = {
+            let mut state = self.lock();
+            state.left = None;
+            state.dead
+        };
+        if !dead {
+            pending::<()>().await;
+        }
+    }
+
+    /// It dies, whatever it was meant to do.
+    fn cut(&self) {
+        self.lock().dead = true;
+    }
+
+    /// A request was carried out; its answer does not arrive if it was the last one.
+    fn carried_out(&self) {
+        let mut state = self.lock();
+        if let Some(left) = &mut state.left {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                state.dead = true;
+                self.crash.notify_one();
+            }
+        }
+    }
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// In the middle of anything. Requests that are on their way still arrive.
+    Crash,
+    /// It is asked to stop, and its successor starts when it has, or at once.
+    Stop { at_once: bool },
+    /// It has lost its lease without knowing it: the successor starts, and it goes on for a while.
+    Loss { after: Duration },
+}
+
+/// Whoever starts the manager (again).
+pub(crate) struct Operator {
+    pub(crate) random: fastrand::Rng,
+    pub(crate) cluster: Cluster,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) notes: Arc<Mutex<Notes>>,
+    pub(crate) calm: watch::Receiver<bool>,
+}
+
+/// One life after the other, for ever; some overlap.
+pub(crate) async fn lives(mut operator: Operator) {
+    let mut running = JoinSet::new();
+    loop {
+        let (over, is_over) = oneshot::channel();
+        let end = operator.end();
+        let life = operator.life(end, over);
+        running.spawn(life);
+        let _ = is_over.await;
+        while running.try_join_next().is_some() {}
+        lock(&operator.notes).outcome.crashes += 1;
+        let overlap = matches!(end, End::Stop { at_once: true } | End::Loss { .. });
+        let millis = operator.random.u64(..20_000);
+        if !overlap {
+            sleep(Duration::from_millis(millis)).await;
+        }
+        lock(&operator.notes).story.tell("manager: starts again");
+    }
+}
+
+impl Operator {
+    fn end(&mut self) -> End {
+        let after = Duration::from_millis(self.random.u64(..30_000));
+        let at_once = self.random.bool();
+        match self.random.u8(..4) {
+            0 => End::Stop { at_once },
+            1 => End::Loss { after },
+            _ => End::Crash,
+        }
+    }
+
+    /// A life, which tells when its successor is to start.
+    fn life(&mut self, end: End, over: oneshot::Sender<()>) -> impl Future<Output = ()> + Send + 'static {
+        // Whoever dies after so many requests does so without a word.
+        let by_requests = (matches!(end, End::Crash) && self.random.bool()).then(|| self.random.u64(1..200));
+        let line = Line::new(by_requests);
+        // Its clock may be wrong by a few minutes.
+        let skew = SignedDuration::from_secs(self.random.i64(-300..300));
+        let wall = self.cluster.server.now().saturating_add(skew).unwrap_or(Timestamp::MAX);
+        let clock = Clock::starting_at(wall);
+        let chance = Arc::new(Chance::seeded(self.random.u64(..)));
+        let lifetime = Duration::from_millis(self.random.u64(1..300_000));
+        let polls = self.random.u8(..30);
+        let number = {
+            let mut notes = lock(&self.notes);
+            notes.lives.push(Life { clock, started: Instant::now(), ended: None, evicted: Vec::new() });
+            notes.lives.len() - 1
+        };
+        let connection = self
+            .cluster
+            .server
+            .connection()
+            .with_faults(Arc::clone(&self.faults))
+            .observed(self.observer(number, &line));
+        let client = client(connection, Arc::clone(&line));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async {
+            if stopped.await.is_err() {
+                pending::<()>().await;
+            }
+        };
+        let manager = async move {
+            let controllers = Controllers::all(WORKERS);
+            dra_controller_manager::run_on(client, &controllers, clock, chance, stopped).await
+        };
+        let (mut calm, notes) = (self.calm.clone(), Arc::clone(&self.notes));
+        async move {
+            tokio::pin!(manager);
+            let crash = async {
+                tokio::select! {
+                    biased;
+                    () = until_calm(&mut calm) => line.outlive().await,
+                    () = line.crash.notified() => {}
+                    () = sleep(lifetime) => {
+                        // Somewhere in the middle of what happens at that moment.
+                        for _ in 0..polls {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                () = crash => {}
+                result = &mut manager => {
+                    lock(&notes).outcome.wrong.push(format!("the manager has ended: {result:?}"));
+                    pending::<()>().await;
+                }
+            }
+            match end {
+                End::Crash => lock(&notes).story.tell("manager: crashes"),
+                End::Stop { at_once } => {
+                    lock(&notes).story.tell("manager: is asked to stop");
+                    let _ = stop.send(());
+                    let over = if at_once {
+                        let _ = over.send(());
+                        None
+                    } else {
+                        Some(over)
+                    };
+                    match tokio::time::timeout(STOPS_WITHIN, &mut manager).await {
+                        Ok(Ok(())) => lock(&notes).story.tell("manager: has stopped"),
+                        result => {
+                            lock(&notes).outcome.wrong.push(format!("the manager did not stop: {result:?}"))
+                        }
+                    }
+                    drop(over);
+                }
+                End::Loss { after } => {
+                    lock(&notes).story.tell("manager: has lost its lease and does not know it");
+                    let _ = over.send(());
+                    tokio::select! {
+                        biased;
+                        () = sleep(after) => {}
+                        result = &mut manager => {
+                            lock(&notes).outcome.wrong.push(format!("the manager has ended: {result:?}"));
+                        }
+                    }
+                    lock(&notes).story.tell("manager: the old one ends");
+                }
+            }
+            if let Some(life) = lock(&notes).lives.get_mut(number) {
+                life.ended = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Notes what the manager does and looks whether it does harm.
+    fn observer(&self, number: usize, line: &Arc<Line>) -> Observer {
+        let (notes, cluster, line) = (Arc::clone(&self.notes), self.cluster.clone(), Arc::clone(line));
+        let calm = self.calm.clone();
+        Arc::new(move |exchange: &Exchange| {
+            let mut notes = lock(&notes);
+            notes.outcome.requests += 1;
+            notes.outcome.trace = mixed(notes.outcome.trace, exchange);
+            notes.history.follow(&cluster);
+            if exchange.after != exchange.before && !exchange.path.contains("/events") {
+                notes.outcome.writes += 1;
+                let path = exchange.path.split('?').next().unwrap_or_default();
+                let path = path.split_once("/sim/").map_or(path, |(_, rest)| rest).to_owned();
+                notes.story.tell(&format!("manager {number}: {} {path} {}", exchange.method, exchange.code));
+                for harm in look(&mut notes, &cluster, number, *calm.borrow(), exchange.before) {
+                    notes.story.tell(&format!("HARM: {harm}"));
+                    notes.outcome.wrong.push(harm);
+                }
+            }
+            if notes.outcome.requests == REQUESTS_MAX {
+                notes.outcome.wrong.push(format!("{REQUESTS_MAX} requests are too many"));
+            }
+            if notes.outcome.requests >= REQUESTS_MAX {
+                line.cut();
+            }
+            line.carried_out();
+        })
+    }
+}
+
+/// What harm a life has done by its writes since a revision.
+fn look(notes: &mut Notes, cluster: &Cluster, number: usize, calm: bool, revision: u64) -> Vec<String> {
+    let is_other =
+        |(n, life): (usize, &Life)| n != number && life.ended.is_none_or(|at| at.elapsed() < UNDER_WAY);
+    let alone = !notes.lives.iter().enumerate().any(is_other);
+    let mut harm: Vec<String> = cluster
+        .server
+        .changes_since("ResourceClaim", revision)
+        .into_iter()
+        .filter_map(|(before, after)| check::harm(cluster, alone, before.as_deref(), after.as_deref()))
+        .collect();
+    let Some(life) = notes.lives.get_mut(number) else { return harm };
+    let recently = Instant::now().checked_sub(MEMORY).filter(|_| calm).unwrap_or(life.started);
+    let writer =
+        Writer { from: life.started.max(recently), started: life.started, now: life.clock.now(), calm };
+    let verdict = judge(cluster, &notes.history, writer, revision);
+    life.evicted.extend(verdict.evicted);
+    harm.extend(verdict.harm);
+    harm
+}
+
+async fn until_calm(calm: &mut watch::Receiver<bool>) {
+    // What it returns holds a lock.
+    drop(calm.wait_for(|calm| *calm).await);
+}
+
+/// The manager's client: as [`dra_runtime::client::connect`] makes it, on the embedded server. Once the line is dead,
+/// nothing arrives any more. What was sent arrives even if the manager ends meanwhile.
+fn client(connection: Connection, line: Arc<Line>) -> kube::Client {
+    let pacing = Pacing { limit: None, answer_within: ANSWER_WITHIN };
+    let sending = tower::service_fn(move |request: Request<Body>| {
+        let mut connection = connection.clone();
+        async move {
+            let sent = tokio::spawn(async move { connection.ready().await?.call(request).await });
+            sent.await.map_err(BoxError::from)?
+        }
+    });
+    let paced = pacing.layer(sending);
+    let consistent = MapRequestLayer::new(consistent_initial_list).layer(paced);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (mut inner, line) = (consistent.clone(), Arc::clone(&line));
+        async move {
+            if line.is_dead() {
+                pending::<()>().await;
+            }
+            let answer = inner.ready().await?.call(request).await;
+            if line.is_dead() {
+                pending::<()>().await;
+            }
+            answer
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// FNV-1a over the requests so far.
+fn mixed(trace: u64, exchange: &Exchange) -> u64 {
+    let text = format!("{:?} {} {} {}", exchange.at, exchange.method, exchange.path, exchange.code);
+    text.bytes().fold(trace ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
