@@ -628,6 +628,9 @@ impl Tracked for DeviceClass {
         }
     }
 
+    /// The inventory has replaced it when it was reduced.
+    fn reindex(&self, _: Option<&Self>, _: &mut Indexes) {}
+
     fn reduce(&mut self, indexes: &mut Indexes) {
         let content = self.take_content();
         if let (Some(inventory), Some(content)) = (&mut indexes.devices, content) {
@@ -637,6 +640,19 @@ impl Tracked for DeviceClass {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Class(delta)
+    }
+}
+
+/// Files a rule under the one that it was expanded from, and among those that are to be expanded.
+fn index_expansion(rule: &DeviceTaintRule, indexes: &mut Indexes, edit: Edit) {
+    if let Some(parent) = &rule.parent {
+        indexes.rules_by_parent.edit(edit, Arc::clone(&parent.uid), &rule.meta.key);
+    }
+    if rule.selects_by_annotation() {
+        match edit {
+            Edit::Add => indexes.selecting_rules.insert(Arc::clone(&rule.meta.key.name)),
+            Edit::Remove => indexes.selecting_rules.remove(&rule.meta.key.name),
+        };
     }
 }
 
@@ -650,15 +666,7 @@ impl Tracked for DeviceTaintRule {
     }
 
     fn index(&self, indexes: &mut Indexes, edit: Edit) {
-        if let Some(parent) = &self.parent {
-            indexes.rules_by_parent.edit(edit, Arc::clone(&parent.uid), &self.meta.key);
-        }
-        if self.selects_by_annotation() {
-            match edit {
-                Edit::Add => indexes.selecting_rules.insert(Arc::clone(&self.meta.key.name)),
-                Edit::Remove => indexes.selecting_rules.remove(&self.meta.key.name),
-            };
-        }
+        index_expansion(self, indexes, edit);
         let Some(inventory) = &mut indexes.devices else { return };
         match edit {
             Edit::Add => inventory.apply_taint_rule(&devices::taint_rule(self)),
@@ -668,9 +676,14 @@ impl Tracked for DeviceTaintRule {
 
     /// Most changes are to the status.
     fn reindex(&self, old: Option<&Self>, indexes: &mut Indexes) {
+        if let Some(old) = old {
+            index_expansion(old, indexes, Edit::Remove);
+        }
         if old.is_none_or(|old| (&old.selector, &old.taint) != (&self.selector, &self.taint)) {
             // Replaces what stood under its name.
             self.index(indexes, Edit::Add);
+        } else {
+            index_expansion(self, indexes, Edit::Add);
         }
     }
 

@@ -231,6 +231,7 @@ fn a_class_that_is_missing_changes_nothing_until_it_appears() {
     w.put(Kind::Rule, selecting("old", "c", "", "NoSchedule"));
     assert_eq!(w.children("old").len(), 2);
     w.remove(Kind::Class, "c");
+    w.pass(seconds(2));
     assert_eq!(w.children("old").len(), 2);
     let (_, reason, message) = w.condition("old").unwrap();
     assert_eq!(reason, "DeviceClassNotFound");
@@ -238,6 +239,7 @@ fn a_class_that_is_missing_changes_nothing_until_it_appears() {
     w.put(Kind::Slice, gpus("other", 2, &[("gpu-0", "new")]));
     assert_eq!(w.children("old").len(), 2);
     w.put(Kind::Class, class("c", OLD));
+    w.pass(seconds(2));
     assert_eq!(w.children("old").len(), 1);
     assert_eq!(w.condition("old").unwrap().1, "OtherEffect");
 }
