@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 use tower::{BoxError, Service};
 
 use crate::{
@@ -37,8 +37,10 @@ pub type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
 struct Inner {
     state: Mutex<State>,
-    /// The latest revision, for watches.
-    changed: watch::Sender<u64>,
+    /// Wakes watches, in the order in which they wait: tokio's watch channel wakes its receivers in a random one.
+    changed: Notify,
+    /// The revision that they were last woken for.
+    announced: AtomicU64,
     started: Instant,
     wall: Timestamp,
     /// By how many milliseconds the wall clock has been set forward.
@@ -86,7 +88,8 @@ impl Server {
     pub fn new(seed: u64, wall: Timestamp) -> Self {
         let server = Self(Arc::new(Inner {
             state: Mutex::new(State::new(seed)),
-            changed: watch::Sender::new(0),
+            changed: Notify::new(),
+            announced: AtomicU64::new(0),
             started: Instant::now(),
             wall,
             shifted: AtomicI64::new(0),
@@ -105,8 +108,9 @@ impl Server {
         state
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changed.subscribe()
+    /// Wakes whoever waits for a change.
+    pub(crate) fn changes(&self) -> &Notify {
+        &self.0.changed
     }
 
     pub(crate) fn instant(&self, elapsed: Duration) -> Instant {
@@ -115,7 +119,9 @@ impl Server {
 
     /// Tells watches what has changed.
     fn announce(&self, revision: u64) {
-        self.0.changed.send_if_modified(|current| std::mem::replace(current, revision) != revision);
+        if self.0.announced.swap(revision, Ordering::Relaxed) != revision {
+            self.0.changed.notify_waiters();
+        }
     }
 
     /// The server's wall-clock time.
@@ -141,7 +147,8 @@ impl Server {
             state.revision()
         };
         // Watches of the kind end.
-        self.0.changed.send_replace(revision);
+        self.0.announced.store(revision, Ordering::Relaxed);
+        self.0.changed.notify_waiters();
     }
 
     /// Generated names have only so many different suffixes, so that they collide.
@@ -213,9 +220,16 @@ impl Server {
 
     /// Waits until the revision is beyond this one.
     pub async fn changed(&self, revision: u64) {
-        let mut changes = self.changes();
-        // The sender lives as long as this handle.
-        drop(changes.wait_for(|now| *now > revision).await);
+        loop {
+            let changed = self.changes().notified();
+            tokio::pin!(changed);
+            // Seen before the revision is looked at, so that no change is missed between the two.
+            changed.as_mut().enable();
+            if self.revision() > revision {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Carries out one request at once; the status code and the answer. Watches are not possible this way.

@@ -150,7 +150,6 @@ impl Watch {
         let running = Running {
             ends: now + self.lasts,
             bookmark_at: now + BOOKMARK_EVERY,
-            changed: server.changes(),
             watch: self,
             server,
             faults,
@@ -169,7 +168,6 @@ struct Running {
     watch: Watch,
     server: Server,
     faults: Option<Arc<Faults>>,
-    changed: tokio::sync::watch::Receiver<u64>,
     ends: Instant,
     bookmark_at: Instant,
     /// The next change and when it is shown.
@@ -195,15 +193,18 @@ impl Running {
             if self.over {
                 return None;
             }
+            let server = self.server.clone();
+            let changed = server.changes().notified();
+            tokio::pin!(changed);
             // Seen before the state is looked at, so that no change is missed between the two.
-            self.changed.mark_unchanged();
+            changed.as_mut().enable();
             match self.step() {
                 Step::Send(line) => return Some(line),
                 Step::End => self.over = true,
                 Step::Wait(until, or_change) => {
                     tokio::select! {
                         biased;
-                        changed = self.changed.changed(), if or_change => self.over |= changed.is_err(),
+                        () = changed, if or_change => {}
                         () = tokio::time::sleep_until(until) => {}
                     }
                 }
