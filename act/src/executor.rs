@@ -467,7 +467,7 @@ impl Executor {
         }
         // In one step: at no time is the Pod both pending and evicted, or neither.
         self.shared.update(|view, now| {
-            let counted = view.note_evicted(&pod.key, rules, now);
+            let counted = view.note_evicted(&pod.key, &pod.uid, rules, now);
             let seen = match Pod::decode(&text) {
                 Ok(answer) if answer.meta.deleting && !is_finished(&text) => {
                     view.observe(answer, Source::Answer, now)

@@ -2,7 +2,7 @@
 //! by the API server. It is written by carrying out [`crate::plan::Action::Schedule`] and by what happens to Pods.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -16,6 +16,9 @@ use crate::Elapsed;
 
 /// A Pod whose time has come and that is still there after so long is overdue.
 pub const OVERDUE_AFTER: Duration = Duration::from_mins(1);
+
+/// More requests than this are never in doubt at once.
+const COUNTED_MOST: usize = 1024;
 
 /// Where a taint comes from. Rules sort before slices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +162,9 @@ pub struct Evictions {
     by_rule: Index<Uid>,
     rules: BTreeMap<Uid, RuleNote>,
     cancelled: u64,
+    /// Uids of the Pods that were counted as evicted because they went while a request to evict them was in doubt: the
+    /// answer to the next such request must not count them again. The last ones.
+    counted: VecDeque<Uid>,
 }
 
 impl RuleNote {
@@ -292,8 +298,16 @@ impl Evictions {
     }
 
     /// The Pod was evicted by us because of these rules: it is not to be evicted any more, and counts as evicted.
-    pub(super) fn evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> EvictionChange {
-        self.count(rules, now);
+    pub(super) fn evicted(
+        &mut self,
+        pod: &ObjectKey,
+        uid: &Uid,
+        rules: &[Uid],
+        now: Elapsed,
+    ) -> EvictionChange {
+        if !self.counted.contains(uid) {
+            self.count(rules, now);
+        }
         match self.pods.remove(pod) {
             Some(entry) => self.went(pod, &entry.eviction, now),
             None => EvictionChange::default(),
@@ -356,6 +370,10 @@ impl Evictions {
         let entry = self.pods.remove(key)?;
         let ended = pod.is_none_or(|pod| pod.meta.uid != entry.eviction.uid || pod.meta.deleting);
         if let Some(rules) = entry.doubt.filter(|_| ended) {
+            if self.counted.len() >= COUNTED_MOST {
+                self.counted.pop_front();
+            }
+            self.counted.push_back(Arc::clone(&entry.eviction.uid));
             self.count(&rules, now);
         }
         Some(self.went(key, &entry.eviction, now))
@@ -392,5 +410,53 @@ impl Evictions {
                 *note = RuleNote { evicted: note.evicted, active: note.active, going: note.going, ..fresh };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dra_allocator::PoolId;
+    use dra_api::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_goes_while_its_eviction_is_in_doubt_is_counted_once() {
+        let rule = json!({"metadata": {"name": "r", "uid": "ru", "resourceVersion": "1", "generation": 1},
+            "spec": {"deviceSelector": {}, "taint": {"key": "k", "effect": "NoExecute"}}});
+        let rule = DeviceTaintRule::decode(&rule.to_string()).unwrap();
+        let (key, uid, now) = (ObjectKey::new("ns", "p"), Uid::from("pu"), Elapsed::ZERO);
+        let rules = [Arc::clone(&rule.meta.uid)];
+        let mut evictions = Evictions::default();
+        evictions.rule_changed(None, Some(&rule), now);
+        let reason = Reason {
+            parent: None,
+            source: TaintSource::Rule { name: "r".into(), uid: Arc::clone(&rule.meta.uid) },
+            device: DeviceId { pool: PoolId { driver: "d".into(), pool: "p".into() }, device: "d".into() },
+            claim: "c".into(),
+            taint: "k:NoExecute".into(),
+            added: Timestamp::UNIX_EPOCH,
+            tolerated: None,
+            at: Timestamp::UNIX_EPOCH,
+            paused: false,
+        };
+        let eviction = Eviction {
+            uid: Arc::clone(&uid),
+            priority: 0,
+            reasons: Box::new([reason]),
+            at: Some(Timestamp::UNIX_EPOCH),
+            due: true,
+        };
+        evictions.set(&key, Some(eviction), now);
+        // The first request was carried out, but its answer got lost; the second one is on its way when the watch shows
+        // what the first one did.
+        evictions.in_doubt(&key, &rules);
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "pu", "resourceVersion": "2",
+            "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}, "status": {}});
+        evictions.pod_changed(&key, Some(&Pod::decode(&pod.to_string()).unwrap()), now);
+        assert_eq!(evictions.rule(&rule.meta.uid).evicted, 1);
+        evictions.evicted(&key, &uid, &rules, now);
+        assert_eq!(evictions.rule(&rule.meta.uid).evicted, 1);
     }
 }

@@ -338,8 +338,8 @@ impl View {
     }
 
     /// The API server has accepted that the Pod goes, because of these rules.
-    pub fn note_evicted(&mut self, pod: &ObjectKey, rules: &[Uid], now: Elapsed) -> Change {
-        Change::Eviction(self.evictions.evicted(pod, rules, now))
+    pub fn note_evicted(&mut self, pod: &ObjectKey, uid: &Uid, rules: &[Uid], now: Elapsed) -> Change {
+        Change::Eviction(self.evictions.evicted(pod, uid, rules, now))
     }
 
     /// A request to evict the Pod ended without an answer.

@@ -328,7 +328,7 @@ impl World {
                 stored["metadata"]["resourceVersion"] = json!(self.version.to_string());
                 let answer = stored.clone();
                 self.evicted.push((key, at));
-                let change = self.view.note_evicted(&pod.key, rules, now);
+                let change = self.view.note_evicted(&pod.key, &pod.uid, rules, now);
                 self.note(Some(change));
                 self.show(Kind::Pod, &answer, Source::Answer);
             }
