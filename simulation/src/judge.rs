@@ -111,7 +111,13 @@ fn pod(
     if !ends && !marks {
         return;
     }
-    let reasons = possible_reasons(history, writer.from, before);
+    let mut reasons = possible_reasons(history, writer.from, before);
+    if !ends {
+        // Only the uid is certain to be the same as when that was decided.
+        for version in history.pods(writer.from).filter(|version| uid(&version.object) == uid(before)) {
+            reasons.extend(possible_reasons(history, writer.from, &version.object));
+        }
+    }
     let is_due = reasons.iter().any(|reason| !reason.paused && reason.due <= writer.now);
     let what = if ends { "evicted" } else { "marked for eviction" };
     if !is_due {
