@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use dra_api::{
-    Consumer, ObjectKey, ResourceVersion, TaintEffect, Uid,
+    Consumer, Meta, ObjectKey, ResourceVersion, TaintEffect, Uid,
     taint::{Condition, DeviceTaintSelector, RuleVersion, Taint},
 };
 use jiff::Timestamp;
@@ -139,6 +139,13 @@ pub struct Subject {
     pub uid: Uid,
 }
 
+impl Subject {
+    /// The object of this kind that `meta` identifies.
+    pub fn of(kind: SubjectKind, meta: &Meta) -> Self {
+        Self { kind, key: meta.key.clone(), uid: Arc::clone(&meta.uid) }
+    }
+}
+
 /// A claim to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewClaim {
@@ -206,6 +213,13 @@ pub struct Precondition {
     pub uid: Uid,
     /// Its resourceVersion.
     pub resource_version: ResourceVersion,
+}
+
+impl Precondition {
+    /// The state in which an object was seen.
+    pub fn of(meta: &Meta) -> Self {
+        Self { key: meta.key.clone(), uid: Arc::clone(&meta.uid), resource_version: meta.resource_version }
+    }
 }
 
 /// An event for people.

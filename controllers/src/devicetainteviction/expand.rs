@@ -9,7 +9,7 @@ use std::{fmt::Write, sync::Arc};
 
 use dra_allocator::{DeviceId, Matching, Unmatched};
 use dra_api::{
-    DeviceTaintRule, ObjectKey, TaintEffect, names,
+    DeviceTaintRule, TaintEffect, names,
     taint::{DeviceTaintSelector, RuleParent, Taint},
 };
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ fn correct(view: &View, parent: &DeviceTaintRule, child: &DeviceTaintRule) -> Op
         return None;
     }
     Some(Action::CorrectRule(Box::new(RuleCorrection {
-        rule: precondition(child),
+        rule: Precondition::of(&child.meta),
         version: child.version,
         parent: subject(parent),
         selector,
@@ -324,21 +324,12 @@ fn create(parent: &DeviceTaintRule, name: &Arc<str>, device: &DeviceId) -> Actio
 }
 
 fn delete(child: &DeviceTaintRule) -> Option<Action> {
-    let action = Action::DeleteRule { rule: precondition(child), version: child.version };
+    let action = Action::DeleteRule { rule: Precondition::of(&child.meta), version: child.version };
     (!child.meta.deleting).then_some(action)
 }
 
-fn precondition(rule: &DeviceTaintRule) -> Precondition {
-    Precondition {
-        key: rule.meta.key.clone(),
-        uid: Arc::clone(&rule.meta.uid),
-        resource_version: rule.meta.resource_version,
-    }
-}
-
 fn subject(rule: &DeviceTaintRule) -> Subject {
-    let key: &ObjectKey = &rule.meta.key;
-    Subject { kind: SubjectKind::DeviceTaintRule, key: key.clone(), uid: Arc::clone(&rule.meta.uid) }
+    Subject::of(SubjectKind::DeviceTaintRule, &rule.meta)
 }
 
 fn complain(rule: &DeviceTaintRule, note: String) -> Action {

@@ -35,7 +35,10 @@ impl DeviceTaintEviction {
             }
         }
         plan.wake_at = wake_at(found.as_ref(), pass);
-        plan.actions.push(Action::Schedule { pod: subject(pod), eviction: found.map(Box::new) });
+        plan.actions.push(Action::Schedule {
+            pod: Subject::of(SubjectKind::Pod, &pod.meta),
+            eviction: found.map(Box::new),
+        });
         plan
     }
 
@@ -57,7 +60,7 @@ impl DeviceTaintEviction {
             EvictionMode::Delete if !marked => {
                 announce(&mut plan);
                 let since = pod.disruption.as_ref().and_then(|d| d.since).unwrap_or(pass.wall);
-                plan.actions.push(Action::Disrupt { pod: subject(pod), since });
+                plan.actions.push(Action::Disrupt { pod: Subject::of(SubjectKind::Pod, &pod.meta), since });
                 // The answer shows the Pod as it is now: it may have been deleted by others meanwhile.
                 return plan;
             }
@@ -69,11 +72,7 @@ impl DeviceTaintEviction {
         // A rule with several children among them counts the Pod once.
         let rules: BTreeSet<Uid> = reasons.flat_map(Reason::rules).map(|(uid, _)| Arc::clone(uid)).collect();
         plan.actions.push(Action::Evict {
-            pod: Precondition {
-                key: pod.meta.key.clone(),
-                uid: Arc::clone(&pod.meta.uid),
-                resource_version: pod.meta.resource_version,
-            },
+            pod: Precondition::of(&pod.meta),
             mode: self.mode,
             rules: rules.into_iter().collect(),
             at: eviction.at.unwrap_or(pass.wall),
@@ -82,12 +81,14 @@ impl DeviceTaintEviction {
     }
 }
 
-fn subject(pod: &Pod) -> Subject {
-    Subject { kind: SubjectKind::Pod, key: pod.meta.key.clone(), uid: Arc::clone(&pod.meta.uid) }
-}
-
 fn notify(pod: &Pod, action: &'static str, note: String) -> Action {
-    Action::Notify(Notice { subject: subject(pod), reason: REASON_EVICTION, action, note, warning: false })
+    Action::Notify(Notice {
+        subject: Subject::of(SubjectKind::Pod, &pod.meta),
+        reason: REASON_EVICTION,
+        action,
+        note,
+        warning: false,
+    })
 }
 
 /// When the eviction becomes due.

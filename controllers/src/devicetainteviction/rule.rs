@@ -83,11 +83,7 @@ impl DeviceTaintEviction {
             plan.wake_at = Some(at);
             return plan;
         }
-        let subject = Subject {
-            kind: SubjectKind::DeviceTaintRule,
-            key: rule.meta.key.clone(),
-            uid: Arc::clone(&rule.meta.uid),
-        };
+        let subject = Subject::of(SubjectKind::DeviceTaintRule, &rule.meta);
         if let Some((reason, warning)) = verdict.event.filter(|_| !same_status || up_to_date.is_none()) {
             let mut note = verdict.message.clone();
             if reason == "EvictionStarted"

@@ -5,10 +5,9 @@ use dra_api::{Claim, ClaimEntry, ClaimStatus, Consumer, ObjectKey, Pod, PodGroup
 use super::{
     ResourceClaims,
     entries::{Recorded, look_up, recorded},
-    pod::precondition,
 };
 use crate::{
-    plan::{Action, DeleteReason, Lookup, Pass, Plan, ReleaseReason, Why},
+    plan::{Action, DeleteReason, Lookup, Pass, Plan, Precondition, ReleaseReason, Why},
     view::{Tracked, View},
 };
 
@@ -35,7 +34,11 @@ impl ResourceClaims {
         if !ended.is_empty() {
             // Only "used → unused" deallocates: an allocation that nobody used yet may be about to be.
             let deallocate = unused && claim.finalizer && claim.allocation.is_some();
-            plan.actions.push(Action::Release { claim: precondition(claim), consumers: ended, deallocate });
+            plan.actions.push(Action::Release {
+                claim: Precondition::of(&claim.meta),
+                consumers: ended,
+                deallocate,
+            });
             return plan;
         }
         if !unused {
@@ -43,7 +46,7 @@ impl ResourceClaims {
         }
         if claim.finalizer && claim.meta.deleting && claim.allocation.is_some() {
             plan.actions.push(Action::Release {
-                claim: precondition(claim),
+                claim: Precondition::of(&claim.meta),
                 consumers: Vec::new(),
                 deallocate: true,
             });
@@ -52,11 +55,11 @@ impl ResourceClaims {
             && (claim.meta.deleting || view.deallocated_by_us(claim))
         {
             // Otherwise the finalizer stays: the scheduler sets it before it writes an allocation.
-            plan.actions.push(Action::RemoveFinalizer { claim: precondition(claim) });
+            plan.actions.push(Action::RemoveFinalizer { claim: Precondition::of(&claim.meta) });
         } else if !claim.meta.deleting
             && let Some(reason) = deletable(view, claim, pass, &mut plan)
         {
-            plan.actions.push(Action::Delete { claim: precondition(claim), reason });
+            plan.actions.push(Action::Delete { claim: Precondition::of(&claim.meta), reason });
         }
         plan
     }

@@ -15,11 +15,7 @@ use crate::{
 
 pub(super) fn group_owner(group: &PodGroup) -> Owner<'_> {
     Owner {
-        subject: Subject {
-            kind: SubjectKind::PodGroup,
-            key: group.meta.key.clone(),
-            uid: group.meta.uid.clone(),
-        },
+        subject: Subject::of(SubjectKind::PodGroup, &group.meta),
         statuses: &group.claim_statuses,
         pod: None,
     }

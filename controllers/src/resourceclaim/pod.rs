@@ -33,7 +33,7 @@ pub(super) enum Membership<'v> {
 impl ResourceClaims {
     pub(super) fn pod_owner<'v>(&self, view: &View, pod: &'v Pod) -> Owner<'v> {
         Owner {
-            subject: Subject { kind: SubjectKind::Pod, key: pod.meta.key.clone(), uid: pod.meta.uid.clone() },
+            subject: Subject::of(SubjectKind::Pod, &pod.meta),
             statuses: &pod.claim_statuses,
             pod: Some((pod, self.workload_claims(view))),
         }
@@ -137,7 +137,7 @@ impl ResourceClaims {
             match self.consumer(view, owner, pod, membership, entry) {
                 Ok(consumer) => match obstacle(claim, node) {
                     None => plan.actions.push(Action::Reserve {
-                        claim: precondition(claim),
+                        claim: Precondition::of(&claim.meta),
                         after: claim.reserved_for.iter().map(|c| c.uid.clone()).collect(),
                         consumer,
                     }),
@@ -208,12 +208,4 @@ fn obstacle(claim: &Claim, node: &Arc<str>) -> Option<Why> {
 
 fn refuse_reservation(subject: &Subject, entry: &ClaimEntry, why: Why, plan: &mut Plan) {
     say(subject, entry, (REASON_RESERVATION, "ReserveClaim"), why, plan);
-}
-
-pub(super) fn precondition(claim: &Claim) -> Precondition {
-    Precondition {
-        key: claim.meta.key.clone(),
-        uid: claim.meta.uid.clone(),
-        resource_version: claim.meta.resource_version,
-    }
 }

@@ -6,8 +6,7 @@ use dra_allocator::summary::status::PoolStatus;
 use dra_api::ResourcePoolStatusRequest;
 use serde::Serialize;
 
-use super::precondition;
-use crate::plan::{Action, Pass, PoolAnswer};
+use crate::plan::{Action, Pass, PoolAnswer, Precondition};
 
 /// `spec.limit` where the API server did not fill it in.
 pub(super) const DEFAULT_LIMIT: usize = 100;
@@ -58,7 +57,7 @@ fn json<T: Serialize>(value: &T) -> String {
 
 fn action(request: &ResourcePoolStatusRequest, status: String, failed: bool) -> Action {
     Action::Answer(Box::new(PoolAnswer {
-        request: precondition(request),
+        request: Precondition::of(&request.meta),
         driver: Arc::clone(&request.driver),
         status,
         failed,

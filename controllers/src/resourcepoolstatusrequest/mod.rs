@@ -74,14 +74,6 @@ impl PoolStatusRequests {
     }
 }
 
-fn precondition(request: &ResourcePoolStatusRequest) -> Precondition {
-    Precondition {
-        key: request.meta.key.clone(),
-        uid: Arc::clone(&request.meta.uid),
-        resource_version: request.meta.resource_version,
-    }
-}
-
 /// Deletes the request when its time is over; a time that is not known never is.
 fn expire(
     request: &ResourcePoolStatusRequest,
@@ -97,7 +89,7 @@ fn expire(
     };
     let age = pass.wall.duration_since(since);
     if age > keep {
-        plan.actions.push(Action::Expire { request: precondition(request), reason });
+        plan.actions.push(Action::Expire { request: Precondition::of(&request.meta), reason });
     } else {
         let wait = keep.saturating_sub(age).saturating_add(SignedDuration::from_millis(1));
         plan.wake_at = Some(pass.now.saturating_add(wait.try_into().unwrap_or_default()));
