@@ -384,7 +384,10 @@ impl Executor {
                 }
                 self.answered::<Claim>(&text)
             }
-            Action::Delete { claim, .. } => self.delete::<Claim>(claim, request::delete(claim)).await,
+            Action::Delete { claim, .. } => {
+                let answered = |text: &str| self.answered::<Claim>(text);
+                self.delete::<Claim>(claim, request::delete(claim), answered).await
+            }
             Action::Notify(notice) => {
                 self.tell(notice);
                 Ok(())
@@ -411,7 +414,10 @@ impl Executor {
                 let text = self.send(request::correct_rule(to)).await?;
                 self.rule_answered(to.version, &text)
             }
-            Action::DeleteRule { rule, version } => self.delete_rule(*version, rule).await,
+            Action::DeleteRule { rule, version } => {
+                let answered = |text: &str| self.rule_answered(*version, text);
+                self.delete::<DeviceTaintRule>(rule, request::delete_rule(*version, rule), answered).await
+            }
             Action::Evict { pod, mode, rules, at } => self.evict(pod, *mode, rules, *at).await,
             Action::Report(report) => self.report(report).await,
             Action::Answer(answer) => {
@@ -419,7 +425,8 @@ impl Executor {
                 self.answered::<ResourcePoolStatusRequest>(&text)
             }
             Action::Expire { request, .. } => {
-                self.delete::<ResourcePoolStatusRequest>(request, request::expire(request)).await
+                let answered = |text: &str| self.answered::<ResourcePoolStatusRequest>(text);
+                self.delete::<ResourcePoolStatusRequest>(request, request::expire(request), answered).await
             }
         }
     }
@@ -511,18 +518,6 @@ impl Executor {
         Ok(())
     }
 
-    async fn delete_rule(&self, version: RuleVersion, rule: &Precondition) -> Result<(), Failure> {
-        match self.send(request::delete_rule(version, rule)).await {
-            Ok(text) if awaits_finalizers(DeviceTaintRule::KIND.kind, &text) => {
-                return self.rule_answered(version, &text);
-            }
-            Ok(_) | Err(Failure::Gone(_)) => {}
-            Err(failure) => return Err(failure),
-        }
-        self.shared.update(|view, now| view.gone::<DeviceTaintRule>(&rule.key, &rule.uid, now));
-        Ok(())
-    }
-
     async fn create(&self, new: &NewClaim) -> Result<(), Failure> {
         let result = self.send(request::create(new)).await;
         self.metrics.created(new, result.is_ok());
@@ -545,13 +540,15 @@ impl Executor {
         });
     }
 
+    /// `answered` takes an answer that shows the object, which is still there.
     async fn delete<T: Tracked>(
         &self,
         object: &Precondition,
         request: Result<HttpRequest, http::Error>,
+        answered: impl FnOnce(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         match self.send(request).await {
-            Ok(text) if awaits_finalizers(T::KIND.kind, &text) => return self.answered::<T>(&text),
+            Ok(text) if awaits_finalizers(T::KIND.kind, &text) => return answered(&text),
             Ok(_) | Err(Failure::Gone(_)) => {}
             Err(failure) => return Err(failure),
         }
