@@ -55,9 +55,13 @@ impl DeviceTaintEviction {
         let note = view.evictions.rule(&rule.meta.uid);
         let current = rule.condition.as_deref();
         let up_to_date = current.filter(|c| c.observed_generation == rule.generation);
+        // A condition about the same generation is not written again before, also where somebody else says otherwise
+        // each time.
+        let again_after = |delay| {
+            note.written.filter(|_| up_to_date.is_some()).map(|written| written.saturating_add(delay))
+        };
         // As long as Pods are pending, the text must wait; to count them for each one that goes would be for nothing.
-        let retell_at = note.written.map(|written| written.saturating_add(STATUS_DELAY));
-        if let Some(at) = retell_at.filter(|at| *at > pass.now)
+        if let Some(at) = again_after(STATUS_DELAY).filter(|at| *at > pass.now)
             && up_to_date.is_some_and(|c| c.status == ConditionStatus::True)
             && rule.taint.effect == TaintEffect::NoExecute
             && !self.is_held(rule)
@@ -75,10 +79,7 @@ impl DeviceTaintEviction {
         }
         let same_status = current.is_some_and(|c| c.status == verdict.status);
         let settled = verdict.waits.then(|| note.changed().saturating_add(STATUS_DELAY));
-        // Also where somebody else says otherwise each time.
-        let again = note.written.filter(|_| up_to_date.is_some()).map(|written| {
-            written.saturating_add(if same_status { STATUS_DELAY } else { STATUS_CHANGE_DELAY })
-        });
+        let again = again_after(if same_status { STATUS_DELAY } else { STATUS_CHANGE_DELAY });
         if let Some(at) = settled.max(again).filter(|at| *at > pass.now) {
             plan.wake_at = Some(at);
             return plan;
