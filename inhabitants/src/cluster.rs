@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dra_allocator::{Features, Inventory, objects::Node};
 use dra_embedded::Server;
 use http::Method;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Who is told what happened, a line each.
@@ -128,30 +129,22 @@ impl Cluster {
             .find(|o| name(o) == wanted && (namespace(o).is_empty() || namespace(o) == self.namespace))
     }
 
+    /// The objects of a kind that can be read as a `T`.
+    fn decoded<T: DeserializeOwned>(&self, kind: &str) -> impl Iterator<Item = T> {
+        self.all(kind).into_iter().filter_map(|object| serde_json::from_value(Value::clone(&object)).ok())
+    }
+
     /// The nodes, as the scheduler looks at them.
     pub fn nodes(&self) -> Vec<Node> {
-        let nodes = self.all("Node");
-        nodes.iter().filter_map(|node| serde_json::from_value(Value::clone(node)).ok()).collect()
+        self.decoded("Node").collect()
     }
 
     /// What there is and who holds it.
     pub fn inventory(&self) -> Inventory {
         let mut inventory = Inventory::new(Features::default());
-        for class in self.all("DeviceClass") {
-            if let Ok(class) = serde_json::from_value(Value::clone(&class)) {
-                inventory.apply_class(&class);
-            }
-        }
-        for slice in self.all("ResourceSlice") {
-            if let Ok(slice) = serde_json::from_value(Value::clone(&slice)) {
-                inventory.apply_slice(&slice);
-            }
-        }
-        for rule in self.all("DeviceTaintRule") {
-            if let Ok(rule) = serde_json::from_value(Value::clone(&rule)) {
-                inventory.apply_taint_rule(&rule);
-            }
-        }
+        self.decoded("DeviceClass").for_each(|class| inventory.apply_class(&class));
+        self.decoded("ResourceSlice").for_each(|slice| inventory.apply_slice(&slice));
+        self.decoded("DeviceTaintRule").for_each(|rule| inventory.apply_taint_rule(&rule));
         for claim in self.all("ResourceClaim") {
             if let Ok(allocation) = serde_json::from_value(at(&claim, &["status", "allocation"]).clone()) {
                 inventory.apply_allocation(&format!("{}/{}", namespace(&claim), name(&claim)), &allocation);

@@ -80,10 +80,10 @@ struct World {
     journal: Journal,
     /// Consumers and owners by uid.
     names: BTreeMap<String, Subject>,
-    /// How claims are called that are made here, by namespace and name.
-    made: BTreeMap<(String, String), String>,
+    /// How claims are called that are made here.
+    made: BTreeMap<ObjectKey, String>,
     /// What claims hold, with the counters of each device.
-    holdings: BTreeMap<(String, String), Vec<Freed>>,
+    holdings: BTreeMap<ObjectKey, Vec<Freed>>,
     /// Pods that are to be evicted: when and why.
     evictions: BTreeMap<ObjectKey, (Option<Timestamp>, String)>,
     waiting: BTreeMap<(&'static str, String), Vec<String>>,
@@ -102,6 +102,10 @@ fn subject(object: &Value) -> Subject {
         namespace: namespace(object).to_owned(),
         name: name(object).to_owned(),
     }
+}
+
+fn key(object: &Value) -> ObjectKey {
+    ObjectKey::new(namespace(object), name(object))
 }
 
 fn of_key(kind: &str, key: &ObjectKey) -> Subject {
@@ -189,9 +193,8 @@ impl World {
 
     /// How a claim is called; one that is made here has a name that nobody can know.
     fn claim(&self, key: &ObjectKey) -> Subject {
-        let made = self.made.get(&(key.namespace.to_string(), key.name.to_string()));
         Subject {
-            name: made.cloned().unwrap_or_else(|| key.name.to_string()),
+            name: self.made.get(key).cloned().unwrap_or_else(|| key.name.to_string()),
             ..of_key("ResourceClaim", key)
         }
     }
@@ -200,14 +203,14 @@ impl World {
         for (before, after) in self.cluster.server.changes_since("ResourceClaim", self.seen) {
             if let (None, Some(after)) = (before, after) {
                 let called = format!("{}*", text(&after, &["metadata", "generateName"]));
-                self.made.insert((namespace(&after).to_owned(), name(&after).to_owned()), called);
+                self.made.insert(key(&after), called);
             }
         }
         self.seen = self.cluster.server.revision();
     }
 
     fn frees(&mut self, claim: &ObjectKey) -> Vec<Freed> {
-        self.holdings.remove(&(claim.namespace.to_string(), claim.name.to_string())).unwrap_or_default()
+        self.holdings.remove(claim).unwrap_or_default()
     }
 
     // What the controllers do
@@ -440,7 +443,7 @@ impl World {
             1 => format!("its owner {} is gone", owners.join("")),
             _ => format!("its owners {} are gone", owners.join(", ")),
         };
-        let key = ObjectKey::new(namespace(was), name(was));
+        let key = key(was);
         let object = if kind == "ResourceClaim" { self.claim(&key) } else { of_key(kind, &key) };
         let frees = if gone && kind == "ResourceClaim" { self.frees(&key) } else { Vec::new() };
         self.tell(now, "garbage-collector", Deed::CollectGarbage, object, why);
@@ -451,9 +454,11 @@ impl World {
 
     fn finish(mut self) -> Outcome {
         self.outcome.happenings.sort_by_key(|h| h.at);
+        let here: BTreeSet<ObjectKey> =
+            self.cluster.all("Pod").iter().filter(|pod| !is_deleting(pod)).map(|pod| key(pod)).collect();
         self.outcome.later = std::mem::take(&mut self.evictions)
             .into_iter()
-            .filter(|(key, _)| self.cluster.all("Pod").iter().any(|pod| is_here(pod, key)))
+            .filter(|(key, _)| here.contains(key))
             .map(|(key, (at, reason))| Later { pod: of_key("Pod", &key), at, reason })
             .collect();
         self.outcome.waiting = std::mem::take(&mut self.waiting)
@@ -463,17 +468,13 @@ impl World {
         self.outcome.pools_after = pools(&self.cluster);
         for kind in ["Pod", "PodGroup", "ResourceClaim", "DeviceTaintRule", "ResourcePoolStatusRequest"] {
             for object in self.cluster.all(kind) {
-                let key = ObjectKey::new(namespace(&object), name(&object));
+                let key = key(&object);
                 let named = if kind == "ResourceClaim" { self.claim(&key) } else { of_key(kind, &key) };
                 self.outcome.end.insert(named, stands(kind, &object));
             }
         }
         self.outcome
     }
-}
-
-fn is_here(pod: &Value, key: &ObjectKey) -> bool {
-    name(pod) == &*key.name && namespace(pod) == &*key.namespace && !is_deleting(pod)
 }
 
 /// How an object stands, in a line.
@@ -527,7 +528,7 @@ fn pools(cluster: &Cluster) -> BTreeMap<String, PoolReport> {
 }
 
 /// What each claim holds. Devices for administration are nobody's.
-fn holdings(cluster: &Cluster) -> BTreeMap<(String, String), Vec<Freed>> {
+fn holdings(cluster: &Cluster) -> BTreeMap<ObjectKey, Vec<Freed>> {
     let mut counters: BTreeMap<String, (i64, BTreeMap<String, String>)> = BTreeMap::new();
     for slice in cluster.all("ResourceSlice") {
         let pool =
@@ -557,7 +558,7 @@ fn holdings(cluster: &Cluster) -> BTreeMap<(String, String), Vec<Freed>> {
             })
             .collect();
         if !devices.is_empty() {
-            held.insert((namespace(&claim).to_owned(), name(&claim).to_owned()), devices);
+            held.insert(key(&claim), devices);
         }
     }
     held
@@ -567,17 +568,20 @@ fn consumed_counters(device: &Value) -> BTreeMap<String, String> {
     let mut consumed = BTreeMap::new();
     for set in items(device, &["consumesCounters"]) {
         for (counter, value) in at(set, &["counters"]).as_object().into_iter().flatten() {
-            let amount = at(value, &["value"]);
-            let amount = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
-            consumed.insert(format!("{}/{counter}", text(set, &["counterSet"])), amount);
+            consumed
+                .insert(format!("{}/{counter}", text(set, &["counterSet"])), plain(at(value, &["value"])));
         }
     }
     consumed
 }
 
 fn texts(map: &Value) -> BTreeMap<String, String> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    map.as_object().into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect()
+    map.as_object().into_iter().flatten().map(|(name, value)| (name.clone(), plain(value))).collect()
+}
+
+/// A text without quotes; anything else as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Makes a change. An object with a resourceVersion comes from a server and is taken as it is; otherwise it is what a
