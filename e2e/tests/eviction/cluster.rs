@@ -19,6 +19,18 @@ pub(crate) struct Shared {
     pub(crate) manager: Manager,
 }
 
+impl Shared {
+    /// Tells a story in a namespace of its own.
+    pub(crate) async fn tell<F>(&self, story: F) -> Result<()>
+    where
+        F: AsyncFnOnce(&Story) -> Result<()>,
+    {
+        let told = Story::begin(&self.plane, Some(&self.manager)).await?;
+        Box::pin(story(&told)).await?;
+        told.manager_was_allowed_everything()
+    }
+}
+
 static SHARED: OnceCell<Shared> = OnceCell::const_new();
 
 /// The manager with nothing but the taint eviction controller.
@@ -44,10 +56,18 @@ pub(crate) async fn tell<F>(story: F) -> Result<()>
 where
     F: AsyncFnOnce(&Story) -> Result<()>,
 {
-    let shared = shared().await?;
-    let told = Story::begin(&shared.plane, Some(&shared.manager)).await?;
-    Box::pin(story(&told)).await?;
-    told.manager_was_allowed_everything()
+    shared().await?.tell(story).await
+}
+
+/// Returns when the rule evicts nobody any more; `kubectl wait` looks at conditions of the current generation only.
+pub(crate) fn wait_for_the_end(story: &Story<'_>, rule: &str) -> Result<()> {
+    story.plane.kubectl(&[
+        "wait",
+        "--for=condition=EvictionInProgress=false",
+        &format!("devicetaintrule/{rule}"),
+        "--timeout=60s",
+    ])?;
+    Ok(())
 }
 
 /// A Pod on a node with a claim that is allocated to the device of the Pod's name in this pool.

@@ -16,6 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::cluster::{
     Shared, condition, condition_is, create_rule, evicted, evictor, is_leaving, pod_with_device, rules,
+    wait_for_the_end,
 };
 
 /// `--max-expanded-rules` of the manager here.
@@ -40,10 +41,7 @@ async fn tell<F>(story: F) -> Result<()>
 where
     F: AsyncFnOnce(&Story) -> Result<()>,
 {
-    let shared = shared().await?;
-    let told = Story::begin(&shared.plane, Some(&shared.manager)).await?;
-    Box::pin(story(&told)).await?;
-    told.manager_was_allowed_everything()
+    shared().await?.tell(story).await
 }
 
 /// The story's GPUs `gpu-0` and so on, of these models, in the pool and on the node of the story's name.
@@ -221,12 +219,7 @@ async fn a_rule_by_class_evicts_and_sums_and_follows_slices() -> Result<()> {
         for device in ["gpu-0", "gpu-2"] {
             evicted(story, device).await?;
         }
-        story.plane.kubectl(&[
-            "wait",
-            "--for=condition=EvictionInProgress=false",
-            &format!("devicetaintrule/{name}"),
-            "--timeout=60s",
-        ])?;
+        wait_for_the_end(story, name)?;
         condition_is(story, name, "False", &["Completed", "2 pods evicted since starting the controller."]).await?;
         ensure!(!is_leaving(&story.pods().get("gpu-1").await?), "a Pod on another device is evicted");
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::cluster::{
     condition, condition_is, create_rule, evicted, is_leaving, pod_with_device, rule, rules, tell,
+    wait_for_the_end,
 };
 
 #[tokio::test]
@@ -28,13 +29,7 @@ async fn a_rule_is_tried_out_then_evicts_and_kubectl_wait_tells_the_end() -> Res
         rules(story).patch(name, &PatchParams::default(), &Patch::Merge(&effect)).await?;
         evicted(story, "uses").await?;
         story.event_about("uses", &["Marking for deletion", name, "ResourceClaim \"uses\""]).await?;
-        // Waits for the generation that says NoExecute.
-        story.plane.kubectl(&[
-            "wait",
-            "--for=condition=EvictionInProgress=false",
-            &format!("devicetaintrule/{name}"),
-            "--timeout=60s",
-        ])?;
+        wait_for_the_end(story, name)?;
         condition_is(story, name, "False", &["Completed", "1 pod evicted since starting the controller."])
             .await?;
         for stays in ["tolerates", "elsewhere"] {
