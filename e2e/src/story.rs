@@ -23,7 +23,7 @@ use crate::wait::wait_until;
 
 /// How long the controllers may take for one step of a story. Far more than they need, far less than a retry at the
 /// cap of a back-off.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(45);
 
 /// The control plane with kube-scheduler, and the manager on it, that the stories of one test binary share.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use dra_e2e::story::SOON;
 use dra_e2e::{ControlPlane, Options, wait_until};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 
-const SOON: Duration = Duration::from_secs(20);
 /// Set in the process that `a_killed_test_leaves_no_process_and_no_folder` starts: where to say what it runs.
 const VICTIM: &str = "DRACM_E2E_VICTIM";
 

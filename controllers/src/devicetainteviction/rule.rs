@@ -31,20 +31,24 @@ pub(super) const STATUS_DELAY: Duration = Duration::from_secs(10);
 /// The least time between two conditions with different status about the same thing.
 const STATUS_CHANGE_DELAY: Duration = Duration::from_secs(1);
 
+/// How long a dry run waits after its rule came or changed: it is told once, and what was there before the rule must be
+/// counted although each kind of object comes by a watch of its own, without an order among them.
+const DRY_RUN_DELAY: Duration = Duration::from_secs(2);
+
 /// What the condition should say.
 struct Verdict {
     status: ConditionStatus,
     reason: &'static str,
     message: String,
     event: Option<(&'static str, bool)>,
-    /// It is told only after nothing has happened for [`STATUS_DELAY`].
-    waits: bool,
+    /// It is told only after nothing has happened to the rule and its Pods for so long.
+    settles: Duration,
 }
 
 impl Verdict {
     /// One that is about the effect, and is told at once.
     fn idle(reason: &'static str, message: String) -> Self {
-        Self { status: ConditionStatus::False, reason, message, event: None, waits: false }
+        Self { status: ConditionStatus::False, reason, message, event: None, settles: Duration::ZERO }
     }
 }
 
@@ -78,9 +82,9 @@ impl DeviceTaintEviction {
             return plan;
         }
         let same_status = current.is_some_and(|c| c.status == verdict.status);
-        let settled = verdict.waits.then(|| note.changed().saturating_add(STATUS_DELAY));
+        let settled = note.changed().saturating_add(verdict.settles);
         let again = again_after(if same_status { STATUS_DELAY } else { STATUS_CHANGE_DELAY });
-        if let Some(at) = settled.max(again).filter(|at| *at > pass.now) {
+        if let Some(at) = again.max(Some(settled)).filter(|at| *at > pass.now) {
             plan.wake_at = Some(at);
             return plan;
         }
@@ -171,7 +175,7 @@ impl DeviceTaintEviction {
                     Refusal::Invalid(_) => "InvalidSelector",
                     Refusal::TooCostly(_) => "SelectorTooCostly",
                 };
-                return unknown(reason, message::with_evicted(text, note.evicted), false);
+                return unknown(reason, message::with_evicted(text, note.evicted), Duration::ZERO);
             }
         };
         let too_many = self
@@ -183,11 +187,11 @@ impl DeviceTaintEviction {
             (TaintEffect::None, Some(text)) => also(self.dry_run(view, rule, note, Some(selected)), &text),
             (_, Some(text)) if is_pending => also(eviction(view, rule, note, told), &text),
             (effect, Some(text)) if expands(effect) => {
-                unknown("TooManyDevices", message::with_evicted(text, note.evicted), false)
+                unknown("TooManyDevices", message::with_evicted(text, note.evicted), Duration::ZERO)
             }
             _ if !is_pending && there < wanted => {
                 let text = message::progress(there, wanted, taken);
-                unknown("Expanding", message::with_evicted(text, note.evicted), true)
+                unknown("Expanding", message::with_evicted(text, note.evicted), STATUS_DELAY)
             }
             (TaintEffect::NoExecute, None) if taken > 0 => {
                 also(eviction(view, rule, note, told), &message::progress(there, wanted, taken))
@@ -253,7 +257,10 @@ impl DeviceTaintEviction {
             }
         }
         let text = message::dry_run(published, allocated, pods.len(), namespaces(pods.iter()));
-        Verdict::idle("NoEffect", message::with_evicted(text, note.evicted))
+        Verdict {
+            settles: DRY_RUN_DELAY,
+            ..Verdict::idle("NoEffect", message::with_evicted(text, note.evicted))
+        }
     }
 }
 
@@ -263,8 +270,8 @@ fn other_effect(note: &RuleNote) -> Verdict {
 }
 
 /// Not False: whoever waits for the end of the eviction must not take this for it.
-fn unknown(reason: &'static str, message: String, waits: bool) -> Verdict {
-    Verdict { status: ConditionStatus::Unknown, reason, message, event: None, waits }
+fn unknown(reason: &'static str, message: String, settles: Duration) -> Verdict {
+    Verdict { status: ConditionStatus::Unknown, reason, message, event: None, settles }
 }
 
 /// The same, which also says something else.
@@ -288,7 +295,7 @@ fn eviction(view: &View, rule: &DeviceTaintRule, note: &RuleNote, told: Option<&
             reason: "PodsPendingEviction",
             message: message::with_obstacles(text, is_paused(view, rule), view.evictions.blocked(uid)),
             event: Some(("EvictionStarted", false)),
-            waits: false,
+            settles: Duration::ZERO,
         };
     }
     // Whoever wrote the condition before this process started has evicted Pods, or was about to.
@@ -301,7 +308,7 @@ fn eviction(view: &View, rule: &DeviceTaintRule, note: &RuleNote, told: Option<&
         reason: if done { "Completed" } else { "NotStarted" },
         message: message::with_evicted(String::new(), note.evicted),
         event: done.then_some(("EvictionCompleted", false)),
-        waits: true,
+        settles: STATUS_DELAY,
     }
 }
 
@@ -309,7 +316,7 @@ fn eviction(view: &View, rule: &DeviceTaintRule, note: &RuleNote, told: Option<&
 fn hold(rule: &DeviceTaintRule) -> Verdict {
     Verdict {
         event: Some(("EvictionHeld", true)),
-        ..unknown("NotConfirmed", message::held(&rule.dropped, is_annotated(rule)), false)
+        ..unknown("NotConfirmed", message::held(&rule.dropped, is_annotated(rule)), Duration::ZERO)
     }
 }
 

@@ -365,6 +365,7 @@ fn with_effect_none_the_parent_tells_what_would_happen_and_nothing_is_created() 
     user(&mut w, "gpu-1");
     w.put(Kind::Rule, selecting("old", "", OLD, "None"));
     assert!(w.children("old").is_empty());
+    w.pass(seconds(2));
     let (status, reason, message) = w.condition("old").unwrap();
     assert_eq!((&*status, &*reason), ("False", "NoEffect"));
     assert!(
@@ -378,6 +379,7 @@ fn with_effect_none_the_parent_tells_what_would_happen_and_nothing_is_created() 
     w.pass(seconds(100));
     assert_eq!(w.condition("old").unwrap().2, message);
     w.put(Kind::Rule, selecting("old", "", "true", "None"));
+    w.pass(seconds(2));
     assert!(w.condition("old").unwrap().2.starts_with("3 published devices selected. 2 allocated devices"));
     w.change(Kind::Rule, "old", |rule| rule["spec"]["taint"] = taint("NoExecute", &at(100)));
     assert_eq!(w.children("old").len(), 3);
@@ -390,6 +392,7 @@ fn a_dry_run_above_the_limit_says_that_too() {
     w.planner.most_expanded = 2;
     fleet(&mut w);
     w.put(Kind::Rule, selecting("all", "", "true", "None"));
+    w.pass(seconds(2));
     let (_, reason, message) = w.condition("all").unwrap();
     assert_eq!(reason, "NoEffect");
     assert!(message.starts_with("3 published devices selected."), "{message}");

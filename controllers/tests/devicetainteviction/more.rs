@@ -110,6 +110,7 @@ fn a_rule_for_everything_may_be_tried_out_with_effect_none() {
     let mut r = everything("all");
     r["spec"]["taint"]["effect"] = json!("None");
     w.put(Kind::Rule, r);
+    w.pass(seconds(2));
     assert!(w.condition("all").unwrap().2.contains("1 pod would be evicted in 1 namespace"));
 }
 

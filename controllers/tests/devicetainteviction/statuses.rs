@@ -100,7 +100,8 @@ fn the_end_of_a_long_eviction_is_told_ten_seconds_after_it_began_not_after_it_en
     assert!(w.is_idle());
 }
 
-fn dry_run(w: &World) -> String {
+fn dry_run(w: &mut World) -> String {
+    w.pass(seconds(2));
     let (status, reason, message) = w.condition("rule").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NoEffect"));
     message.split(" if the effect was").next().unwrap().to_owned()
@@ -113,12 +114,25 @@ fn none_pod_rule_tells_what_would_happen_and_does_nothing() {
     one_user(&mut w);
     w.put(Kind::Rule, rule("rule", "None", T0));
     assert_eq!(
-        dry_run(&w),
+        dry_run(&mut w),
         "3 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace"
     );
     w.pass(seconds(1000));
     assert!(w.gone().is_empty() && w.announced().is_empty() && w.is_idle());
     assert_eq!(w.said.len(), 1);
+}
+
+#[test]
+fn a_dry_run_counts_what_the_watches_show_a_moment_after_the_rule() {
+    let mut w = World::new();
+    w.put(Kind::Rule, rule("rule", "None", T0));
+    w.pass(seconds(1));
+    assert!(w.condition("rule").is_none());
+    one_user(&mut w);
+    assert_eq!(
+        dry_run(&mut w),
+        "0 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace"
+    );
 }
 
 #[test]
@@ -137,7 +151,7 @@ fn none_many_pods() {
         w.put(Kind::Pod, pod(second, "5678", "claim-2"));
         w.put(Kind::Rule, rule("rule", "None", T0));
         assert_eq!(
-            dry_run(&w),
+            dry_run(&mut w),
             format!(
                 "0 published devices selected. 3 allocated devices selected. 2 pods would be evicted in {wanted}"
             )
@@ -158,7 +172,7 @@ fn none_podgroup_rule() {
     w.put(Kind::Pod, p);
     w.put(Kind::Rule, rule("rule", "None", T0));
     assert_eq!(
-        dry_run(&w),
+        dry_run(&mut w),
         "3 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace"
     );
 }
@@ -174,7 +188,7 @@ fn the_dry_run_respects_tolerations_and_counts_the_newest_generation_only() {
     w.put(Kind::Pod, pod("ns/pod", "1234", "claim"));
     w.put(Kind::Rule, rule("rule", "None", T0));
     assert_eq!(
-        dry_run(&w),
+        dry_run(&mut w),
         "3 published devices selected. 1 allocated device selected. 0 pods would be evicted in 0 different namespaces"
     );
 }
@@ -183,12 +197,12 @@ fn the_dry_run_respects_tolerations_and_counts_the_newest_generation_only() {
 fn an_edit_repeats_the_dry_run_and_no_execute_begins_the_eviction() {
     let mut w = World::new();
     w.put(Kind::Rule, rule("rule", "None", T0));
-    assert!(dry_run(&w).contains("0 allocated devices"));
+    assert!(dry_run(&mut w).contains("0 allocated devices"));
     one_user(&mut w);
     w.pass(seconds(60));
-    assert!(dry_run(&w).contains("0 allocated devices"), "it is told once");
+    assert!(dry_run(&mut w).contains("0 allocated devices"), "it is told once");
     w.put(Kind::Rule, rule("rule", "None", &at(1)));
-    assert!(dry_run(&w).contains("1 allocated device selected"));
+    assert!(dry_run(&mut w).contains("1 allocated device selected"));
     w.put(Kind::Rule, rule("rule", "NoExecute", &at(60)));
     assert_eq!(w.gone(), ["ns/pod"]);
     w.pass(seconds(10));

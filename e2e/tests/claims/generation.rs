@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use dra_e2e::fixtures::{self, from_template, is_owned_by, recorded_claim};
-use dra_e2e::story::tell;
+use dra_e2e::story::{SOON, tell};
 use dra_e2e::{FakeKubelet, holds_for, wait_until};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
@@ -265,7 +265,7 @@ async fn admin_access_needs_the_namespace_label_and_is_counted() -> Result<()> {
         story.create(fixtures::pod("intruder", &[from_template("gpu", "admin")])?).await?;
         let said = story.event_about("intruder", &["Warning FailedResourceClaimCreation", "gpu"]).await?;
         ensure!(said.contains("admin"), "the event does not say why: {said}");
-        wait_until("the refusal is counted", Duration::from_secs(5), async || {
+        wait_until("the refusal is counted", SOON, async || {
             ensure!(creates("failure").await? > failures, "not yet");
             Ok(())
         })
@@ -312,7 +312,7 @@ async fn many_pods_at_once_get_exactly_one_claim_each() -> Result<()> {
             .try_collect()
             .await?;
         ensure!(created.len() == PODS);
-        wait_until("every Pod has its claim", Duration::from_secs(30), async || {
+        wait_until("every Pod has its claim", SOON, async || {
             let pods = story.pods().list(&ListParams::default()).await?;
             let named = pods.iter().filter(|pod| recorded_claim(pod, "gpu").is_some()).count();
             ensure!(named == PODS, "{named} of {PODS}");

@@ -1,10 +1,8 @@
 //! What users are told.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use dra_e2e::fixtures::{self, from_template};
-use dra_e2e::story::tell;
+use dra_e2e::story::{SOON, tell};
 use dra_e2e::wait_until;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
@@ -33,7 +31,7 @@ async fn kubectl_describe_says_why_a_pod_has_no_claim_in_one_stable_line() -> Re
                 .filter(|e| e.reason.as_deref() == Some("FailedResourceClaimCreation"))
                 .collect())
         };
-        let repeated = wait_until("the failure was repeated", Duration::from_secs(30), async || {
+        let repeated = wait_until("the failure was repeated", SOON, async || {
             let failures = failures().await?;
             let counted =
                 failures.first().and_then(|event| event.series.as_ref()).map_or(1, |series| series.count);
@@ -76,7 +74,7 @@ async fn metrics_have_the_names_and_labels_of_the_in_tree_controller() -> Result
         story.create(fixtures::template("tmpl")?).await?;
         story.create(fixtures::pod("web", &[from_template("gpu", "tmpl")])?).await?;
         story.generated_claim("web", "gpu").await?;
-        wait_until("the metrics show it", Duration::from_secs(5), async || {
+        wait_until("the metrics show it", SOON, async || {
             let metrics = story.manager()?.metrics().await?;
             let created = [
                 ("status", "success"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use dra_e2e::fixtures::{self, from_claim, from_template, phase, scheduled_on};
-use dra_e2e::story::{Story, tell};
+use dra_e2e::story::{SOON, Story, tell};
 use dra_e2e::{FakeKubelet, kubelet, wait_until};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
@@ -50,7 +50,7 @@ async fn devices_of_finished_pods_go_to_the_pods_that_wait_for_them() -> Result<
             }
             finished.extend(now);
         }
-        wait_until("no claim is left", Duration::from_secs(20), async || {
+        wait_until("no claim is left", SOON, async || {
             let claims = story.all_claims().await?;
             ensure!(claims.is_empty(), "{claims:?}");
             Ok(())

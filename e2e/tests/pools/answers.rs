@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use dra_e2e::story::SOON;
 use dra_e2e::{ControlPlane, Manager, ManagerOptions, Options, Program, holds_for, wait_until};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::world::{World, counts, devices, named, pool};
 
-const SOON: Duration = Duration::from_secs(20);
 /// The time for which slices are waited for, and what a busy machine takes.
 const GRACE: Duration = Duration::from_secs(50);
 
