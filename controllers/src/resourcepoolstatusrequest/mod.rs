@@ -25,8 +25,9 @@ use crate::{
     view::View,
 };
 
-/// How long the slices of an incomplete pool are waited for.
-pub const GRACE: Elapsed = Elapsed::from_secs(30);
+/// How long the slices of an incomplete pool are waited for: less than the documented
+/// `kubectl wait --for=condition=Complete --timeout=30s` waits for the answer (documented-behaviour D118).
+pub const GRACE: Elapsed = Elapsed::from_secs(25);
 /// How long a request is held back while slices, claims or taint rules change. Watches run beside each other and let such
 /// events gather for some 20 ms: one that was written before the request may be seen after it.
 pub const SETTLE: Elapsed = Elapsed::from_millis(40);

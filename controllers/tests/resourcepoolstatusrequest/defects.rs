@@ -23,22 +23,22 @@ fn an_incomplete_pool_is_waited_for_and_answered_as_soon_as_its_slices_are_there
     half_a_pool(&mut world);
     world.ask_now("r", nothing());
     assert!(world.plan("r").is_settled());
-    assert_eq!(world.wait("r"), Some(30 * SECOND));
+    assert_eq!(world.wait("r"), Some(25 * SECOND));
     assert_eq!(world.plan("r").why[0].to_string(), "waiting for slices of these pools: half");
     world.pass(12 * SECOND);
-    assert_eq!(world.wait("r"), Some(18 * SECOND));
+    assert_eq!(world.wait("r"), Some(13 * SECOND));
     let keys = world.slice("other", json!({"devices": [{"name": "x"}], "pool": pool("half", 1, 2)}));
     assert_eq!(keys, ["poolstatusrequest:r"], "the slice's own event wakes the request");
     assert_eq!(counts(&world.status("r")["pools"][0]), [3, 0, 3, 0]);
 }
 
 #[test]
-fn an_incomplete_pool_is_written_beside_the_good_ones_after_thirty_seconds() {
+fn an_incomplete_pool_is_written_beside_the_good_ones_before_the_documented_wait_ends() {
     let mut world = World::new();
     half_a_pool(&mut world);
     world.slice("whole", json!({"devices": devices(4), "pool": pool("whole", 1, 1)}));
     world.ask("r", nothing());
-    world.pass(30 * SECOND);
+    world.pass(25 * SECOND);
     let status = world.status("r");
     assert_eq!(
         status["pools"][0],
@@ -63,7 +63,7 @@ fn edits_of_a_waiting_request_do_not_make_it_wait_longer() {
     let mut edited = request;
     edited["metadata"]["labels"] = json!({"a": "b"});
     world.put::<dra_api::ResourcePoolStatusRequest>(&edited);
-    assert_eq!(world.wait("r"), Some(10 * SECOND));
+    assert_eq!(world.wait("r"), Some(5 * SECOND));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_new_generation_that_begins_while_a_request_waits_is_waited_for_too() {
     world.slice("a", json!({"devices": devices(2), "pool": pool("p", 1, 1)}));
     world.slice("b", json!({"devices": devices(2), "pool": pool("p", 2, 2)}));
     world.ask_now("r", nothing());
-    assert_eq!(world.wait("r"), Some(30 * SECOND));
+    assert_eq!(world.wait("r"), Some(25 * SECOND));
     world.slice("a", json!({"devices": [{"name": "x"}], "pool": pool("p", 2, 2)}));
     world.pass(SETTLE);
     assert_eq!(world.status("r")["pools"][0]["generation"], 2);
