@@ -98,9 +98,14 @@ const EVICTION_MEASURES: [Measure; 6] = [
     Measure { title: "peak memory, MiB", load: "evict", field: "peak_rss_mib" },
 ];
 
-const POOL_MEASURES: [Measure; 10] = [
+const POOL_MEASURES: [Measure; 11] = [
     Measure { title: "all pools: first request to answer, s", load: "pools", field: "first_s" },
     Measure { title: "all pools: request to answer, s", load: "pools", field: "pools_s" },
+    Measure {
+        title: "all pools: of that, the API server for the write of the answer, s",
+        load: "pools",
+        field: "write_s",
+    },
     Measure { title: "all pools: CPU for the answers, s", load: "pools", field: "answers_cpu_s" },
     Measure { title: "all pools: CPU with their slices, s", load: "pools", field: "cpu_s" },
     Measure { title: "all pools: peak memory, MiB", load: "pools", field: "peak_rss_mib" },
