@@ -19,7 +19,7 @@ use dra_inhabitants::cluster::{Cluster, at, is_deleting, items, name, owner, tex
 /// A condition says that nothing happens only after so long (docs/DEVIATIONS.md).
 const FIRST_FALSE_AFTER: Duration = Duration::from_secs(10);
 /// How long slices that are missing are waited for, and how long slices of a driver that nobody knows.
-const MISSING_FOR: Duration = Duration::from_secs(30);
+const MISSING_FOR: Duration = Duration::from_secs(25);
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// For how long requests are kept after and without an answer.
 const ANSWERED_FOR: i64 = 3_600;
