@@ -3,12 +3,17 @@
 use std::{path::Path, time::Duration};
 
 use http::{Request, Uri};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config,
-    client::{Body, ClientBuilder},
+    client::{Body, ClientBuilder, ConfigExt as _},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tower::util::MapRequestLayer;
+use tower::{ServiceBuilder, util::MapRequestLayer};
 
 use crate::limit::{Pacing, RateLimit};
 
@@ -56,10 +61,37 @@ pub async fn connect(kubeconfig: Option<&Path>, limit: Option<RateLimit>) -> Res
     // kube would repeat a POST up to 15 times by itself; retries are the queue's business.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(10));
-    let builder = ClientBuilder::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)))?;
     let pacing = Pacing { limit, answer_within: ANSWER_WITHIN };
     let consistent = MapRequestLayer::new(consistent_initial_list);
-    Ok(builder.with_layer(&pacing).with_layer(&consistent).build())
+    let failed = |error| ConnectError::Client(Box::new(error));
+    if config.proxy_url.is_some() {
+        let builder = ClientBuilder::try_from(config).map_err(failed)?;
+        return Ok(builder.with_layer(&pacing).with_layer(&consistent).build());
+    }
+    let mut connector =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp()).map_err(failed)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let service = ServiceBuilder::new()
+        .layer(consistent)
+        .layer(pacing)
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(failed)?)
+        .layer(config.extra_headers_layer().map_err(failed)?)
+        .map_err(tower::BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    Ok(Client::new(service, config.default_namespace))
+}
+
+/// Connections that send at once, as those of client-go do. kube's own wait until the API server has acknowledged what
+/// they sent before: the first request on each was answered 40 ms late.
+fn tcp() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector
 }
 
 /// kube starts a streaming list at resourceVersion 0, which an API server may answer from a cache that is
@@ -111,6 +143,14 @@ mod tests {
         let answer = tokio::time::timeout(ANSWER_WITHIN * 2, client.request_text(request)).await;
         assert!(answer.expect("the client itself gives up").is_err());
         silent.abort();
+    }
+
+    #[tokio::test]
+    async fn connections_send_at_once() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let connection = tower::ServiceExt::oneshot(tcp(), uri).await.unwrap();
+        assert!(connection.inner().nodelay().unwrap());
     }
 
     fn corrected(uri: &str) -> String {

@@ -195,9 +195,9 @@ async fn a_condition_for_a_rule_that_was_replaced_is_given_up() {
     ];
     let bench = bench(script);
     bench.keep_devices();
-    let mut none = rule(2);
-    none["spec"]["taint"]["effect"] = json!("None");
-    bench.see::<DeviceTaintRule>(&none);
+    let mut idle = rule(2);
+    idle["spec"]["taint"]["effect"] = json!("NoSchedule");
+    bench.see::<DeviceTaintRule>(&idle);
     assert_eq!(bench.settle_by(plain(), Key::Rule("r".into())).await, Next::Settled);
     assert_eq!(bench.body(0)["metadata"]["uid"], "ur");
     assert_eq!(bench.body(2)["metadata"]["uid"], "other");

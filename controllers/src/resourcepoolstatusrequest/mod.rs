@@ -33,7 +33,7 @@ pub const GRACE: Elapsed = Elapsed::from_secs(25);
 pub const SETTLE: Elapsed = Elapsed::from_millis(40);
 /// How long it is held back when nothing has changed for longer than that: the watches read at once, and only the API
 /// server may show events in another order than that in which they were written.
-pub const SETTLE_QUIET: Elapsed = Elapsed::from_millis(5);
+pub const SETTLE_QUIET: Elapsed = Elapsed::from_millis(2);
 /// How long a request that no pool matches is held back: slices that were made just before it may not have been seen.
 pub const EMPTY_GRACE: Elapsed = Elapsed::from_secs(1);
 /// How long an answered request is kept (in-tree).
