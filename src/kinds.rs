@@ -259,3 +259,15 @@ pub(crate) async fn wait_until_served(client: &Client, status: &KindStatus, vers
         tokio::time::sleep(pause).await;
     }
 }
+
+/// Waits until a version of a kind is served no more, as after an upgrade of the API server. It is asked only while the
+/// watch is interrupted.
+pub(crate) async fn until_unserved(client: &Client, status: &KindStatus, version: &Kind) {
+    loop {
+        tokio::time::sleep(ASK_AGAIN).await;
+        let fails = matches!(status.state(), State::Interrupted { .. } | State::Listing { error: Some(_) });
+        if fails && matches!(is_served(client, version).await, Ok(false)) {
+            return;
+        }
+    }
+}

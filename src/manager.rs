@@ -26,7 +26,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use crate::{
     cli::Settings,
     eviction::EvictionController,
-    kinds::{KindStatus, WatchMetrics, follow, wait_until_served},
+    kinds::{KindStatus, WatchMetrics, follow, until_unserved, wait_until_served},
     pools::PoolController,
     server::{self, Reporter},
 };
@@ -374,26 +374,38 @@ impl Start<'_> {
         let returned = Arc::clone(&status);
         let versions = [RuleVersion::V1, RuleVersion::V1beta2, RuleVersion::V1alpha3];
         let task = async move {
-            let served = wait_until_served(&client, &status, &versions.map(RuleVersion::kind)).await;
             loop {
+                let served = wait_until_served(&client, &status, &versions.map(RuleVersion::kind)).await;
+                let version = versions.get(served).copied().unwrap_or(RuleVersion::V1);
+                let kind = version.kind();
+                let unserved = until_unserved(&client, &status, &kind);
                 let (client, pace, status) = (client.clone(), pace.clone(), Arc::clone(&status));
                 let (shared, metrics, chance) = (Arc::clone(&shared), metrics.clone(), Arc::clone(&chance));
                 let watch = async move {
-                    match versions.get(served) {
-                        Some(RuleVersion::V1beta2) => {
+                    match version {
+                        RuleVersion::V1 => {
+                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await;
+                        }
+                        RuleVersion::V1beta2 => {
                             follow_as::<RuleV1beta2>(client, shared, status, metrics, chance, pace).await;
                         }
-                        Some(RuleVersion::V1alpha3) => {
+                        RuleVersion::V1alpha3 => {
                             follow_as::<RuleV1alpha3>(client, shared, status, metrics, chance, pace).await;
-                        }
-                        Some(RuleVersion::V1) | None => {
-                            follow_as::<DeviceTaintRule>(client, shared, status, metrics, chance, pace).await;
                         }
                     }
                 };
-                let panicked = AssertUnwindSafe(watch).catch_unwind().await.is_err();
-                tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                tokio::select! {
+                    biased;
+                    ended = AssertUnwindSafe(watch).catch_unwind() => {
+                        let panicked = ended.is_err();
+                        tracing::error!(kind = "DeviceTaintRule", panicked, "a watch has ended; it is started again");
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                    () = unserved => {
+                        let api_version = kind.api_version();
+                        tracing::warn!(kind = "DeviceTaintRule", api_version, "is not served any more");
+                    }
+                }
             }
         };
         match &self.watches.runtime {

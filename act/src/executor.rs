@@ -443,7 +443,7 @@ impl Executor {
             EvictionMode::Evict => request::evict_pod(pod),
         };
         let answer = self.send(request).await;
-        let forbidden = matches!(&answer, Err(Failure::Busy { .. })) && mode == EvictionMode::Evict;
+        let forbidden = matches!(&answer, Err(Failure::Busy { budget: true, .. }));
         if forbidden && let Some(metrics) = &self.evictions {
             metrics.blocked();
         }
@@ -457,10 +457,8 @@ impl Executor {
             }
             Err(failure) => {
                 if failure.is_in_doubt() {
-                    self.shared.update(|view, _| {
-                        view.note_eviction_in_doubt(&pod.key, rules);
-                        None
-                    });
+                    self.shared
+                        .update(|view, now| view.note_eviction_in_doubt(&pod.key, &pod.uid, rules, now));
                 }
                 return Err(failure);
             }

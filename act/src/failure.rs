@@ -31,6 +31,8 @@ pub enum Failure {
         text: String,
         /// When.
         after: Duration,
+        /// A PodDisruptionBudget is why.
+        budget: bool,
     },
     /// The request was never sent.
     #[error("{0}")]
@@ -121,10 +123,15 @@ impl From<kube::Error> for Failure {
                     500 if text.contains("failed calling webhook") => Self::Refused { text, name, code: 500 },
                     // A timeout or crash on the server's side may come after the write.
                     500 | 502 | 504 => Self::Unknown { text, answered: true, after },
-                    429 | 503 => Self::Busy { text, after },
+                    429 | 503 => {
+                        let budget = status.details.iter().flat_map(|d| &d.causes);
+                        // `policy/v1` DisruptionBudgetCause. An API server that is overloaded answers 429, too.
+                        let budget = budget.into_iter().any(|cause| cause.reason == "DisruptionBudget");
+                        Self::Busy { text, after, budget }
+                    }
                     // Only the registry says so; an API that is not served answers 404 without an object's name.
                     404 if !name.is_empty() => Self::Gone(text),
-                    409 if delay > 0 => Self::Busy { text, after },
+                    409 if delay > 0 => Self::Busy { text, after, budget: false },
                     409 => Self::Conflict(text),
                     code => Self::Refused { text, name, code },
                 }

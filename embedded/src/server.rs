@@ -174,6 +174,12 @@ impl Server {
             .unwrap_or_default()
     }
 
+    /// One object; the namespace is empty for a kind that has none.
+    pub fn object(&self, kind: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let kind = position(kind).and_then(|i| KINDS.get(i))?;
+        self.state().get(kind, namespace, name).map(|stored| Arc::clone(&stored.object))
+    }
+
     /// Changes of objects of a kind after a revision, oldest first, as the states before and after. What is forgotten
     /// is left out.
     pub fn changes_since(&self, kind: &str, revision: u64) -> Vec<BeforeAndAfter> {

@@ -124,9 +124,8 @@ impl Cluster {
 
     /// The object of this name in the namespace, or in the cluster for kinds without namespaces.
     pub fn find(&self, kind: &str, wanted: &str) -> Option<Arc<Value>> {
-        self.all(kind)
-            .into_iter()
-            .find(|o| name(o) == wanted && (namespace(o).is_empty() || namespace(o) == self.namespace))
+        let of = |namespace: &str| self.server.object(kind, namespace, wanted);
+        of(&self.namespace).or_else(|| of(""))
     }
 
     /// The objects of a kind that can be read as a `T`.

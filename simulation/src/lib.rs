@@ -7,6 +7,8 @@
 //! (`judge`). Then nothing goes wrong any more, and when nothing changes either, the outcome is checked
 //! ([`run::run`]) against what the specification says, computed from the objects alone (`check`, `taints`, `pools`). The
 //! same seed gives the same history.
+//!
+//! [`mass`] is one story at full size.
 
 mod admin;
 mod check;
@@ -14,6 +16,7 @@ mod history;
 mod judge;
 mod lives;
 pub mod many;
+pub mod mass;
 mod pools;
 mod publish;
 pub mod run;

@@ -54,7 +54,7 @@ pub(crate) struct Life {
 
 /// A connection of one life of the manager.
 #[derive(Debug)]
-struct Line {
+pub(crate) struct Line {
     state: Mutex<LineState>,
     crash: Notify,
 }
@@ -67,7 +67,7 @@ struct LineState {
 }
 
 impl Line {
-    fn new(left: Option<u64>) -> Arc<Self> {
+    pub(crate) fn new(left: Option<u64>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(LineState { left, dead: false }), crash: Notify::new() })
     }
 
@@ -98,14 +98,27 @@ impl Line {
 
     /// A request was carried out; its answer does not arrive if it was the last one.
     fn carried_out(&self) {
-        let mut state = self.lock();
-        if let Some(left) = &mut state.left {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                state.dead = true;
-                self.crash.notify_one();
+        let is_last = {
+            let mut state = self.lock();
+            if let Some(left) = &mut state.left {
+                *left = left.saturating_sub(1);
             }
+            state.left == Some(0)
+        };
+        if is_last {
+            self.crash();
         }
+    }
+
+    /// It dies at this request: the answer does not arrive any more.
+    pub(crate) fn crash(&self) {
+        self.cut();
+        self.crash.notify_one();
+    }
+
+    /// Waits for that.
+    pub(crate) async fn crashed(&self) {
+        self.crash.notified().await;
     }
 }
 
@@ -201,7 +214,7 @@ impl Operator {
                 tokio::select! {
                     biased;
                     () = until_calm(&mut calm) => line.outlive().await,
-                    () = line.crash.notified() => {}
+                    () = line.crashed() => {}
                     () = sleep(lifetime) => {
                         // Somewhere in the middle of what happens at that moment.
                         for _ in 0..polls {
@@ -314,7 +327,7 @@ async fn until_calm(calm: &mut watch::Receiver<bool>) {
 
 /// The manager's client: as [`dra_runtime::client::connect`] makes it, on the embedded server. Once the line is dead,
 /// nothing arrives any more. What was sent arrives even if the manager ends meanwhile.
-fn client(connection: Connection, line: Arc<Line>) -> kube::Client {
+pub(crate) fn client(connection: Connection, line: Arc<Line>) -> kube::Client {
     let pacing = Pacing { limit: None, answer_within: ANSWER_WITHIN };
     let sending = tower::service_fn(move |request: Request<Body>| {
         let mut connection = connection.clone();

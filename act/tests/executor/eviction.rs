@@ -162,7 +162,9 @@ async fn a_delete_without_an_answer_counts_once_the_pod_is_seen_to_go() {
 #[tokio::test]
 async fn a_budget_that_forbids_the_eviction_is_remembered_and_asked_again() {
     let planner = DeviceTaintEviction { mode: EvictionMode::Evict, ..plain() };
-    let no = refusal(429, "Cannot evict pod", &json!({"retryAfterSeconds": 10}));
+    let cause =
+        json!({"reason": "DisruptionBudget", "message": "The disruption budget b needs 1 healthy pods"});
+    let no = refusal(429, "Cannot evict pod", &json!({"retryAfterSeconds": 10, "causes": [cause]}));
     let bench = due(planner, vec![(EVICT, Some((429, no)))]).await;
     assert_eq!(bench.evict(planner).await, Next::Retry(Duration::from_secs(10)));
     assert_eq!(bench.shared.read(|view| view.evictions.blocked(&"ur".into())), 1);
@@ -170,6 +172,15 @@ async fn a_budget_that_forbids_the_eviction_is_remembered_and_asked_again() {
     bench.script.lock().unwrap().extend([(EVICT, Some((201, yes))), (GET, Some((200, leaving(6))))]);
     assert_eq!(bench.evict(planner).await, Next::Settled);
     assert_eq!(bench.counted(), 1);
+    assert_eq!(bench.shared.read(|view| view.evictions.blocked(&"ur".into())), 0);
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_overloaded_is_not_taken_for_a_budget() {
+    let planner = DeviceTaintEviction { mode: EvictionMode::Evict, ..plain() };
+    let busy = refusal(429, "too many requests", &json!({"retryAfterSeconds": 1}));
+    let bench = due(planner, vec![(EVICT, Some((429, busy)))]).await;
+    assert_eq!(bench.evict(planner).await, Next::Retry(Duration::from_secs(1)));
     assert_eq!(bench.shared.read(|view| view.evictions.blocked(&"ur".into())), 0);
 }
 

@@ -48,9 +48,12 @@ impl DeviceTaintEviction {
         let Some(recorded) = view.evictions.get(key) else { return plan };
         let Some(pod) = view.pods.get(key) else { return plan };
         // What changed since may not have been followed up yet.
-        let Some(eviction) = self.evaluate(view, pod, Some(recorded), pass.wall).filter(|e| e.due) else {
+        let Some(eviction) = self.evaluate(view, pod, Some(recorded), pass.wall) else { return plan };
+        if !eviction.due {
+            // Or the clock was set back while the Pod waited for its turn, which nobody else comes back for.
+            plan.wake_at = wake_at(Some(&eviction), pass);
             return plan;
-        };
+        }
         let marked = pod.disruption.as_ref().is_some_and(|d| d.by_device_taint);
         let announce = |plan: &mut Plan| {
             let note = format!("Marking for deletion: {}", message::reasons(&eviction.reasons));

@@ -140,6 +140,13 @@ pub struct RuleNote {
     pub evicted: u64,
 }
 
+/// A rule that is there.
+#[derive(Debug)]
+struct Noted {
+    name: Arc<str>,
+    note: RuleNote,
+}
+
 /// How many Pods are in which state; a Pod counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvictionCounts {
@@ -160,7 +167,7 @@ pub struct EvictionCounts {
 pub struct Evictions {
     pods: BTreeMap<ObjectKey, Entry>,
     by_rule: Index<Uid>,
-    rules: BTreeMap<Uid, RuleNote>,
+    rules: BTreeMap<Uid, Noted>,
     cancelled: u64,
     /// Uids of the Pods that were counted as evicted because they went while a request to evict them was in doubt: the
     /// answer to the next such request must not count them again. The last ones.
@@ -203,7 +210,7 @@ impl Evictions {
 
     /// What is remembered about the rule.
     pub fn rule(&self, uid: &Uid) -> RuleNote {
-        self.rules.get(uid).copied().unwrap_or_default()
+        self.rules.get(uid).map(|rule| rule.note).unwrap_or_default()
     }
 
     /// Evictions that were called off, since the start.
@@ -252,12 +259,10 @@ impl Evictions {
         let before: BTreeSet<&Uid> =
             old.iter().flat_map(|entry| entry.eviction.rules()).map(|(uid, _)| uid).collect();
         let after: BTreeSet<&Uid> = eviction.rules().map(|(uid, _)| uid).collect();
-        for uid in after.difference(&before) {
-            self.rules.entry(Uid::clone(uid)).or_default().active = now;
-        }
-        for uid in before.difference(&after) {
-            if let Some(note) = self.rules.get_mut(*uid) {
-                note.active = now;
+        // A rule may have gone since this was planned: nothing is remembered about it.
+        for uid in after.symmetric_difference(&before) {
+            if let Some(rule) = self.rules.get_mut(*uid) {
+                rule.note.active = now;
             }
         }
         for (uid, name) in eviction.rules() {
@@ -281,8 +286,8 @@ impl Evictions {
 
     fn dropped(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
         for (uid, _) in eviction.rules() {
-            if let Some(note) = self.rules.get_mut(uid) {
-                note.active = now;
+            if let Some(rule) = self.rules.get_mut(uid) {
+                rule.note.active = now;
             }
         }
         self.taken_off(pod, eviction)
@@ -297,7 +302,8 @@ impl Evictions {
         change
     }
 
-    /// The Pod was evicted by us because of these rules: it is not to be evicted any more, and counts as evicted.
+    /// The Pod was evicted by us because of these rules: it is not to be evicted any more, and counts as evicted. They
+    /// are those of the moment when it was asked for, which need not have been remembered yet.
     pub(super) fn evicted(
         &mut self,
         pod: &ObjectKey,
@@ -305,39 +311,65 @@ impl Evictions {
         rules: &[Uid],
         now: Elapsed,
     ) -> EvictionChange {
-        if !self.counted.contains(uid) {
-            self.count(rules, now);
-        }
-        match self.pods.remove(pod) {
+        let mut names = if self.counted.contains(uid) { BTreeSet::new() } else { self.count(rules, now) };
+        let mut change = match self.pods.remove(pod) {
             Some(entry) => self.went(pod, &entry.eviction, now),
             None => EvictionChange::default(),
-        }
+        };
+        change.rules.append(&mut names);
+        change
     }
 
     fn went(&mut self, pod: &ObjectKey, eviction: &Eviction, now: Elapsed) -> EvictionChange {
         for (uid, _) in eviction.rules() {
-            if let Some(note) = self.rules.get_mut(uid) {
-                note.going.get_or_insert(now);
+            if let Some(rule) = self.rules.get_mut(uid) {
+                rule.note.going.get_or_insert(now);
             }
         }
         self.taken_off(pod, eviction)
     }
 
-    fn count(&mut self, rules: &[Uid], now: Elapsed) {
+    /// One Pod more was evicted because of these rules; their names.
+    fn count(&mut self, rules: &[Uid], now: Elapsed) -> BTreeSet<Arc<str>> {
+        let mut names = BTreeSet::new();
         for uid in rules {
             // A rule that is gone since needs no count.
-            if let Some(note) = self.rules.get_mut(uid) {
-                note.evicted = note.evicted.saturating_add(1);
-                note.going.get_or_insert(now);
+            if let Some(rule) = self.rules.get_mut(uid) {
+                rule.note.evicted = rule.note.evicted.saturating_add(1);
+                rule.note.going.get_or_insert(now);
+                names.insert(Arc::clone(&rule.name));
             }
         }
+        names
     }
 
-    /// A request to evict the Pod ended without an answer.
-    pub(super) fn in_doubt(&mut self, pod: &ObjectKey, rules: &[Uid]) {
-        if let Some(entry) = self.pods.get_mut(pod) {
-            entry.doubt = Some(rules.to_vec());
+    /// The same without an answer that says so: should one come to a later request, it does not count again.
+    fn count_unanswered(&mut self, pod: &Uid, rules: &[Uid], now: Elapsed) -> BTreeSet<Arc<str>> {
+        if self.counted.len() >= COUNTED_MOST {
+            self.counted.pop_front();
         }
+        self.counted.push_back(Arc::clone(pod));
+        self.count(rules, now)
+    }
+
+    /// A request to evict the Pod ended without an answer. `gone` tells that the Pod has begun to go meanwhile: watches
+    /// are mostly faster than the end of the wait for an answer. Then it was us, as far as anybody can know.
+    pub(super) fn in_doubt(
+        &mut self,
+        pod: &ObjectKey,
+        uid: &Uid,
+        rules: &[Uid],
+        gone: bool,
+        now: Elapsed,
+    ) -> Option<EvictionChange> {
+        if let Some(entry) = self.pods.get_mut(pod).filter(|entry| entry.eviction.uid == *uid) {
+            entry.doubt = Some(rules.to_vec());
+            return None;
+        }
+        if !gone || self.counted.contains(uid) {
+            return None;
+        }
+        Some(EvictionChange { rules: self.count_unanswered(uid, rules, now), due: None })
     }
 
     /// A PodDisruptionBudget forbids the eviction, or does so no more.
@@ -350,9 +382,9 @@ impl Evictions {
 
     /// The condition of the rule was written.
     pub(super) fn written(&mut self, rule: &Uid, now: Elapsed) {
-        if let Some(note) = self.rules.get_mut(rule) {
-            note.written = Some(now);
-            note.going = None;
+        if let Some(rule) = self.rules.get_mut(rule) {
+            rule.note.written = Some(now);
+            rule.note.going = None;
         }
     }
 
@@ -369,14 +401,13 @@ impl Evictions {
         }
         let entry = self.pods.remove(key)?;
         let ended = pod.is_none_or(|pod| pod.meta.uid != entry.eviction.uid || pod.meta.deleting);
-        if let Some(rules) = entry.doubt.filter(|_| ended) {
-            if self.counted.len() >= COUNTED_MOST {
-                self.counted.pop_front();
-            }
-            self.counted.push_back(Arc::clone(&entry.eviction.uid));
-            self.count(&rules, now);
-        }
-        Some(self.went(key, &entry.eviction, now))
+        let mut names = match entry.doubt.filter(|_| ended) {
+            Some(rules) => self.count_unanswered(&entry.eviction.uid, &rules, now),
+            None => BTreeSet::new(),
+        };
+        let mut change = self.went(key, &entry.eviction, now);
+        change.rules.append(&mut names);
+        Some(change)
     }
 
     /// A rule has come, changed or gone.
@@ -394,13 +425,14 @@ impl Evictions {
         // A new child of a rule is news for that rule.
         for parent in [old, new].into_iter().flatten().filter_map(|rule| rule.parent.as_ref()) {
             let is_news = old.is_none_or(|old| new.is_none_or(|new| old.generation != new.generation));
-            if let Some(note) = self.rules.get_mut(&parent.uid).filter(|_| is_news) {
-                note.active = now;
+            if let Some(rule) = self.rules.get_mut(&parent.uid).filter(|_| is_news) {
+                rule.note.active = now;
             }
         }
         if let Some(new) = new {
             let fresh = RuleNote { generation: new.generation, since: now, ..RuleNote::default() };
-            let note = self.rules.entry(Arc::clone(&new.meta.uid)).or_insert(fresh);
+            let noted = || Noted { name: Arc::clone(&new.meta.key.name), note: fresh };
+            let note = &mut self.rules.entry(Arc::clone(&new.meta.uid)).or_insert_with(noted).note;
             // Annotations are not part of the generation.
             let selects_anew = old.is_some_and(|old| {
                 old.meta.uid == new.meta.uid
@@ -421,18 +453,32 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_pod_that_goes_while_its_eviction_is_in_doubt_is_counted_once() {
-        let rule = json!({"metadata": {"name": "r", "uid": "ru", "resourceVersion": "1", "generation": 1},
+    const NOW: Elapsed = Elapsed::ZERO;
+
+    fn key() -> ObjectKey {
+        ObjectKey::new("ns", "p")
+    }
+
+    fn rule(name: &str) -> DeviceTaintRule {
+        let rule = json!({"metadata": {"name": name, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1},
             "spec": {"deviceSelector": {}, "taint": {"key": "k", "effect": "NoExecute"}}});
-        let rule = DeviceTaintRule::decode(&rule.to_string()).unwrap();
-        let (key, uid, now) = (ObjectKey::new("ns", "p"), Uid::from("pu"), Elapsed::ZERO);
-        let rules = [Arc::clone(&rule.meta.uid)];
-        let mut evictions = Evictions::default();
-        evictions.rule_changed(None, Some(&rule), now);
+        DeviceTaintRule::decode(&rule.to_string()).unwrap()
+    }
+
+    fn leaving() -> Pod {
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "pu", "resourceVersion": "2",
+            "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}, "status": {}});
+        Pod::decode(&pod.to_string()).unwrap()
+    }
+
+    /// A Pod that is to be evicted because of this rule.
+    fn due(rule: &DeviceTaintRule) -> Eviction {
         let reason = Reason {
             parent: None,
-            source: TaintSource::Rule { name: "r".into(), uid: Arc::clone(&rule.meta.uid) },
+            source: TaintSource::Rule {
+                name: Arc::clone(&rule.meta.key.name),
+                uid: Arc::clone(&rule.meta.uid),
+            },
             device: DeviceId { pool: PoolId { driver: "d".into(), pool: "p".into() }, device: "d".into() },
             claim: "c".into(),
             taint: "k:NoExecute".into(),
@@ -441,22 +487,75 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             paused: false,
         };
-        let eviction = Eviction {
-            uid: Arc::clone(&uid),
+        Eviction {
+            uid: "pu".into(),
             priority: 0,
             reasons: Box::new([reason]),
             at: Some(Timestamp::UNIX_EPOCH),
             due: true,
-        };
-        evictions.set(&key, Some(eviction), now);
+        }
+    }
+
+    /// A Pod that is to be evicted because of the rule `r`.
+    fn evictions() -> (Evictions, [Uid; 1]) {
+        let (mut evictions, rule) = (Evictions::default(), rule("r"));
+        evictions.rule_changed(None, Some(&rule), NOW);
+        evictions.set(&key(), Some(due(&rule)), NOW);
+        (evictions, [rule.meta.uid])
+    }
+
+    fn names(change: &EvictionChange) -> Vec<&str> {
+        change.rules.iter().map(|name| &**name).collect()
+    }
+
+    #[test]
+    fn a_pod_that_goes_while_its_eviction_is_in_doubt_is_counted_once() {
+        let (mut evictions, rules) = evictions();
         // The first request was carried out, but its answer got lost; the second one is on its way when the watch shows
         // what the first one did.
-        evictions.in_doubt(&key, &rules);
-        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "pu", "resourceVersion": "2",
-            "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}, "status": {}});
-        evictions.pod_changed(&key, Some(&Pod::decode(&pod.to_string()).unwrap()), now);
-        assert_eq!(evictions.rule(&rule.meta.uid).evicted, 1);
-        evictions.evicted(&key, &uid, &rules, now);
-        assert_eq!(evictions.rule(&rule.meta.uid).evicted, 1);
+        evictions.in_doubt(&key(), &"pu".into(), &rules, false, NOW);
+        evictions.pod_changed(&key(), Some(&leaving()), NOW);
+        assert_eq!(evictions.rule(&rules[0]).evicted, 1);
+        evictions.evicted(&key(), &"pu".into(), &rules, NOW);
+        assert_eq!(evictions.rule(&rules[0]).evicted, 1);
+    }
+
+    #[test]
+    fn a_pod_that_is_seen_to_go_before_the_wait_for_an_answer_is_over_is_counted_once() {
+        let (mut evictions, rules) = evictions();
+        evictions.pod_changed(&key(), Some(&leaving()), NOW);
+        assert_eq!(evictions.rule(&rules[0]).evicted, 0, "it may have been somebody else");
+        for told in [vec!["r"], vec![]] {
+            let change = evictions.in_doubt(&key(), &"pu".into(), &rules, true, NOW).unwrap_or_default();
+            assert_eq!(names(&change), told);
+            assert_eq!(evictions.rule(&rules[0]).evicted, 1);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_need_not_go_any_more_and_stays_is_not_counted() {
+        let (mut evictions, rules) = evictions();
+        evictions.set(&key(), None, NOW);
+        assert!(evictions.in_doubt(&key(), &"pu".into(), &rules, false, NOW).is_none());
+        assert_eq!(evictions.rule(&rules[0]).evicted, 0);
+    }
+
+    #[test]
+    fn a_rule_that_came_between_the_judgement_and_the_eviction_is_told_of_it() {
+        let (mut evictions, [first]) = evictions();
+        let second = rule("s");
+        evictions.rule_changed(None, Some(&second), NOW);
+        let change = evictions.evicted(&key(), &"pu".into(), &[first, Arc::clone(&second.meta.uid)], NOW);
+        assert_eq!(names(&change), ["r", "s"]);
+        assert_eq!(evictions.rule(&second.meta.uid).evicted, 1);
+    }
+
+    #[test]
+    fn nothing_is_remembered_about_a_rule_that_went_before_its_judgement_was_noted() {
+        let (mut evictions, gone) = (Evictions::default(), rule("r"));
+        evictions.rule_changed(None, Some(&gone), NOW);
+        evictions.rule_changed(Some(&gone), None, NOW);
+        evictions.set(&key(), Some(due(&gone)), NOW);
+        assert!(evictions.rules.is_empty());
     }
 }

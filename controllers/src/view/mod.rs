@@ -143,6 +143,9 @@ pub trait Tracked: Object {
     /// Drops what is kept elsewhere, or by nobody, before the object is stored.
     #[doc(hidden)]
     fn reduce(&mut self, _: &mut Indexes) {}
+    /// A watch shows the same state of an object as is known, though it may be read in another way.
+    #[doc(hidden)]
+    fn shown_again(_: &mut Store<Self>, _: &Self) {}
 }
 
 /// The picture of the cluster.
@@ -197,6 +200,9 @@ impl View {
     pub fn observe<T: Tracked>(&mut self, object: T, source: Source, now: Elapsed) -> Option<Change> {
         let key = object.meta().key.clone();
         let (store, indexes) = T::parts(self);
+        if source == Source::Watch {
+            T::shown_again(store, &object);
+        }
         let Outcome::Stored(old) = store.observe(object, source, now) else { return None };
         if let Some(new) = store.get_mut(&key) {
             new.reduce(indexes);
@@ -342,9 +348,16 @@ impl View {
         Change::Eviction(self.evictions.evicted(pod, uid, rules, now))
     }
 
-    /// A request to evict the Pod ended without an answer.
-    pub fn note_eviction_in_doubt(&mut self, pod: &ObjectKey, rules: &[Uid]) {
-        self.evictions.in_doubt(pod, rules);
+    /// A request to evict the Pod because of these rules ended without an answer.
+    pub fn note_eviction_in_doubt(
+        &mut self,
+        pod: &ObjectKey,
+        uid: &Uid,
+        rules: &[Uid],
+        now: Elapsed,
+    ) -> Option<Change> {
+        let goes = self.pods.get(pod).is_none_or(|pod| pod.meta.uid != *uid || pod.meta.deleting);
+        self.evictions.in_doubt(pod, uid, rules, goes, now).map(Change::Eviction)
     }
 
     /// A PodDisruptionBudget forbids the Pod's eviction, or does so no more.
@@ -689,6 +702,13 @@ impl Tracked for DeviceTaintRule {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::TaintRule(delta)
+    }
+
+    /// After an upgrade of the API server, rules are written through the version that they are watched in since.
+    fn shown_again(store: &mut Store<Self>, shown: &Self) {
+        if let Some(known) = store.get_mut(&shown.meta.key) {
+            known.version = shown.version;
+        }
     }
 }
 

@@ -1,9 +1,15 @@
-//! What in-tree does not have: pause, confirmation, PodDisruptionBudgets, priorities, events that explain.
+//! What in-tree does not have: pause, confirmation, PodDisruptionBudgets, priorities, events that explain; and what
+//! could go wrong here only.
 
-use dra_controllers::plan::EvictionMode;
+use dra_api::ObjectKey;
+use dra_controllers::{
+    Elapsed,
+    devicetainteviction::Key,
+    plan::{Action, EvictionMode, Pass},
+};
 use serde_json::{Value, json};
 
-use crate::world::{Kind, T0, World, claim, pod, rule, seconds, slice, taint, tainted, tolerate};
+use crate::world::{Kind, T0, World, at, claim, pod, rule, seconds, slice, taint, tainted, tolerate};
 
 fn users(w: &mut World, priorities: &[i64]) {
     for (n, priority) in priorities.iter().enumerate() {
@@ -207,4 +213,28 @@ fn rules_that_select_by_any_part_of_a_name_select_exactly_that() {
         w.put(Kind::Rule, r);
         assert_eq!(w.gone().len(), gone);
     }
+}
+
+#[test]
+fn a_clock_that_is_set_back_while_a_pod_waits_for_its_turn_delays_its_eviction_and_no_more() {
+    let mut w = World::new();
+    users(&mut w, &[0]);
+    w.event(Kind::Rule, rule("evict", "NoExecute", &at(30)));
+    let (pod, planner) = (ObjectKey::new("ns", "p0"), w.planner);
+    let judged = planner.plan(&w.view, &Key::Pod(pod.clone()), &pass(seconds(40), 40));
+    let Some(Action::Schedule { pod: subject, eviction }) = judged.actions.into_iter().next() else {
+        panic!("it is not to be evicted");
+    };
+    w.view.schedule_eviction(&pod, &subject.uid, eviction.map(|one| *one), seconds(40));
+
+    let key = Key::Evict { priority: 0, pod };
+    let early = planner.plan(&w.view, &key, &pass(seconds(41), 20));
+    assert!(early.actions.is_empty());
+    assert_eq!(early.wake_at, Some(seconds(51)), "ten seconds later by the clock as it is now");
+    assert!(!planner.plan(&w.view, &key, &pass(seconds(51), 30)).actions.is_empty());
+}
+
+/// A pass at this time, while the wall clock shows so many seconds after `T0`.
+fn pass(now: Elapsed, wall: i64) -> Pass {
+    Pass { now, wall: at(wall).parse().unwrap(), ..Pass::default() }
 }
