@@ -29,6 +29,7 @@
 mod call;
 mod discovery;
 mod faults;
+mod formats;
 mod kinds;
 mod load;
 mod managers;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
+    formats::is_dns_subdomain,
     kinds::{KINDS, KindInfo},
     object::{at, default, has, meta, seconds, set, text},
-    rules::is_dns_subdomain,
     state::State,
 };
 

@@ -93,6 +93,12 @@ pub(crate) fn without_empty(value: &mut Value) {
     }
 }
 
+/// An object as JSON text.
+pub(crate) fn bytes(object: &Value) -> Vec<u8> {
+    // Faster than `Display`, which checks again what it has just written.
+    serde_json::to_vec(object).unwrap_or_default()
+}
+
 /// A time as the API writes it: whole seconds.
 pub(crate) fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -60,6 +60,15 @@ impl Cause {
         }
     }
 
+    /// A text of more bytes than it may have.
+    pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
+        Self {
+            reason: "FieldValueTooLong",
+            field: field.into(),
+            message: format!("Too long: may not be more than {most} bytes"),
+        }
+    }
+
     pub(crate) fn manager_conflict(manager: &str, field: &str) -> Self {
         Self {
             reason: "FieldManagerConflict",

@@ -27,7 +27,7 @@ use crate::{
     faults::{AnswerFate, Fate, Faults, Loss},
     kinds::{KINDS, position},
     load,
-    object::{meta, set},
+    object::{bytes, meta, set},
     refusal::Refusal,
     state::State,
 };
@@ -245,9 +245,12 @@ impl Server {
         if let Ok(content) = HeaderValue::from_str(content) {
             headers.insert(header::CONTENT_TYPE, content);
         }
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let body = if body.is_null() { Vec::new() } else { bytes(body) };
         match call::read(method, &uri, &headers, body) {
-            Target::Objects(call) => self.carry_out(&call),
+            Target::Objects(call) => {
+                let (code, body) = self.carry_out(&call);
+                (code, Arc::unwrap_or_clone(body))
+            }
             Target::Other(path) => match self.state().page(&path) {
                 Page::Json(page) => (200, page),
                 Page::Text(code, text) => (code, Value::String(text.to_owned())),
@@ -256,28 +259,27 @@ impl Server {
         }
     }
 
-    fn carry_out(&self, call: &Call) -> (u16, Value) {
+    fn carry_out(&self, call: &Call) -> (u16, Arc<Value>) {
         let (answer, revision) = {
             let mut state = self.state();
             if !state.serves(call.kind, call.version.name) {
                 return match not_served(&state, call) {
-                    Page::Refused(refusal) => (refusal.code(), refusal.body()),
-                    _ => (404, Value::String("404 page not found\n".to_owned())),
+                    Page::Refused(refusal) => (refusal.code(), Arc::new(refusal.body())),
+                    _ => (404, Arc::new(Value::String("404 page not found\n".to_owned()))),
                 };
             }
             (state.answer(call), state.revision())
         };
         self.announce(revision);
         match answer {
-            Ok(answer) => {
-                let mut body = Value::clone(&answer.body);
-                let is_object = body.get("kind").and_then(Value::as_str) == Some(call.kind.kind);
+            Ok(mut answer) => {
+                let is_object = answer.body.get("kind").and_then(Value::as_str) == Some(call.kind.kind);
                 if is_object && call.kind.versions.first().is_some_and(|v| v.name != call.version.name) {
-                    set(&mut body, &["apiVersion"], call.api_version().into());
+                    set(Arc::make_mut(&mut answer.body), &["apiVersion"], call.api_version().into());
                 }
-                (answer.code, body)
+                (answer.code, answer.body)
             }
-            Err(refusal) => (refusal.code(), refusal.body()),
+            Err(refusal) => (refusal.code(), Arc::new(refusal.body())),
         }
     }
 
@@ -373,8 +375,10 @@ impl Connection {
         };
         if call.method != Method::GET || !call.name.is_empty() || !call.flag("watch") {
             return match self.server.carry_out(&call) {
-                (404, Value::String(text)) => plain(404, &text),
-                (code, body) => whole(code, &body, None),
+                (code, body) => match &*body {
+                    Value::String(text) => plain(code, text),
+                    body => whole(code, body, None),
+                },
             };
         }
         let watch = {
@@ -436,7 +440,7 @@ fn plain(code: u16, text: &str) -> Response<AnswerBody> {
 }
 
 fn whole(code: u16, body: &Value, retry_after: Option<u32>) -> Response<AnswerBody> {
-    let mut response = response(code, "application/json", full(Bytes::from(body.to_string())));
+    let mut response = response(code, "application/json", full(Bytes::from(bytes(body))));
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -15,7 +15,7 @@ use crate::{
     object::{at, copy, each, has, items, meta, seconds, set, text},
     patch,
     refusal::{Cause, Refusal},
-    rules::{POD_GROUP_PROTECTION, is_dns_subdomain},
+    rules::{POD_GROUP_PROTECTION, changed_metadata, new_metadata},
     state::State,
 };
 
@@ -638,70 +638,6 @@ fn is_finished(kind: &KindInfo, object: &Value) -> bool {
         && items(object, &["metadata", "finalizers"]).is_empty()
         && at(object, &["metadata", "deletionGracePeriodSeconds"]).as_i64().unwrap_or_default() == 0
         && kind.kind != "Namespace"
-}
-
-fn new_metadata(object: &Value) -> Vec<Cause> {
-    let name = meta(object, "name");
-    if name.is_empty() {
-        return vec![Cause::required("metadata.name", "name or generateName is required")];
-    }
-    let mut causes = Vec::new();
-    if !is_dns_subdomain(name) {
-        let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
-                   must start and end with an alphanumeric character";
-        let base = meta(object, "generateName").trim_end_matches('-');
-        if !base.is_empty() && !is_dns_subdomain(base) {
-            causes.push(Cause::invalid("metadata.generateName", &json!(base), why));
-        }
-        causes.push(Cause::invalid("metadata.name", &json!(name), why));
-    }
-    owners(object, &mut causes);
-    causes
-}
-
-fn owners(object: &Value, causes: &mut Vec<Cause>) {
-    let mut controllers = 0;
-    for (index, owner) in items(object, &["metadata", "ownerReferences"]).iter().enumerate() {
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            let path = format!("metadata.ownerReferences[{index}].{field}");
-            match text(owner, &[field]) {
-                "" if matches!(field, "name" | "uid") => causes.push(Cause::required(path, "")),
-                "" => causes.push(Cause::invalid(path, &json!(""), "must not be empty")),
-                _ => {}
-            }
-        }
-        controllers += u32::from(at(owner, &["controller"]).as_bool() == Some(true));
-    }
-    if controllers > 1 {
-        causes.push(Cause::invalid(
-            "metadata.ownerReferences",
-            &Value::Null,
-            "Only one reference can have Controller set to true",
-        ));
-    }
-}
-
-fn changed_metadata(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if has(old, &["metadata", "deletionTimestamp"]) {
-        let before = items(old, &["metadata", "finalizers"]);
-        let added: Vec<&Value> =
-            items(new, &["metadata", "finalizers"]).iter().filter(|f| !before.contains(f)).collect();
-        if !added.is_empty() {
-            let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-            );
-            causes.push(Cause::forbidden("metadata.finalizers", &why));
-        }
-    }
-    for field in ["name", "namespace", "uid"] {
-        let path = &["metadata", field];
-        if at(new, path) != at(old, path) {
-            causes.push(Cause::invalid(path.join("."), at(new, path), "field is immutable"));
-        }
-    }
-    owners(new, &mut causes);
-    causes
 }
 
 fn check_preconditions(

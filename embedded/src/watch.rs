@@ -11,7 +11,7 @@ use crate::{
     call::Call,
     faults::{EventFate, Faults},
     kinds::{KindInfo, Version},
-    object::{meta, set},
+    object::{bytes, meta, set},
     refusal::{Cause, Refusal},
     select::Selector,
     server::Server,
@@ -95,7 +95,10 @@ impl State {
 }
 
 fn line(kind: &str, object: &Value) -> Bytes {
-    Bytes::from(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"))
+    let mut line = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+    line.extend(bytes(object));
+    line.extend(b"}\n");
+    Bytes::from(line)
 }
 
 impl Watch {

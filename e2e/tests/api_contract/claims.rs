@@ -25,7 +25,7 @@ pub(crate) fn claim(name: &str) -> Value {
         "metadata": {"name": name, "labels": {"app": name}}, "spec": spec()})
 }
 
-fn allocation(device: &str) -> Value {
+pub(crate) fn allocation(device: &str) -> Value {
     json!({"devices": {"results": [
         {"request": "gpu", "driver": "gpu.example.com", "pool": "node-1", "device": device}]}})
 }

@@ -17,6 +17,7 @@ mod others;
 mod pods;
 mod reads;
 mod step;
+mod validation;
 
 use anyhow::{Context as _, Result, ensure};
 use dra_e2e::{ControlPlane, Options};
@@ -28,8 +29,16 @@ use crate::{
 };
 
 fn steps() -> Vec<Step> {
-    [reads::discovery(), others::names(), claims::steps(), pods::steps(), others::steps(), reads::steps()]
-        .concat()
+    [
+        reads::discovery(),
+        others::names(),
+        claims::steps(),
+        pods::steps(),
+        others::steps(),
+        validation::steps(),
+        reads::steps(),
+    ]
+    .concat()
 }
 
 async fn play(steps: &[Step], mut session: Session) -> Result<Vec<String>> {

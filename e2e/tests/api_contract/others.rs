@@ -7,12 +7,12 @@ use crate::{
     step::{APPLY, MERGE, Step, delete, get, patch, post, put},
 };
 
-const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-const RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
-const REQUESTS: &str = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests";
+pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+pub(crate) const RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
+pub(crate) const REQUESTS: &str = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests";
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/contract/leases";
-const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/contract/events";
+pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/contract/leases";
+pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/contract/events";
 
 pub(crate) fn names() -> Vec<Step> {
     vec![

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::step::{APPLY, MERGE, STRATEGIC, Step, delete, get, patch, post, preconditions};
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/contract/pods";
-const GROUPS: &str = "/apis/scheduling.k8s.io/v1beta1/namespaces/contract/podgroups";
+pub(crate) const GROUPS: &str = "/apis/scheduling.k8s.io/v1beta1/namespaces/contract/podgroups";
 
 fn path(name: &str) -> String {
     format!("{PODS}/{name}")
