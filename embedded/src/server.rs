@@ -374,11 +374,10 @@ impl Connection {
             }
         };
         if call.method != Method::GET || !call.name.is_empty() || !call.flag("watch") {
-            return match self.server.carry_out(&call) {
-                (code, body) => match &*body {
-                    Value::String(text) => plain(code, text),
-                    body => whole(code, body, None),
-                },
+            let (code, body) = self.server.carry_out(&call);
+            return match &*body {
+                Value::String(text) => plain(code, text),
+                body => whole(code, body, None),
             };
         }
         let watch = {
