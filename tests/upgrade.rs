@@ -1,6 +1,6 @@
 //! The API server is upgraded under a manager that goes on.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 use std::{future::pending, sync::Arc, time::Duration};
 
