@@ -360,7 +360,10 @@ mod tests {
             failed: false,
         })
         .unwrap();
-        assert_eq!(answered.uri(), "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status?fieldValidation=Ignore");
+        assert_eq!(
+            answered.uri(),
+            "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status?fieldValidation=Ignore"
+        );
         assert_eq!(
             body(&answered),
             json!({"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourcePoolStatusRequest",

@@ -32,7 +32,8 @@ type Step = (&'static str, u16, Value);
 /// Something that happens while the first request is under way.
 type Meanwhile = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-const WRITE: &str = "PUT /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status?fieldValidation=Ignore";
+const WRITE: &str =
+    "PUT /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r/status?fieldValidation=Ignore";
 const READ: &str = "GET /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r";
 const DELETE: &str = "DELETE /apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests/r";
 
