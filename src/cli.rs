@@ -41,6 +41,10 @@ pub(crate) struct DemoOptions {
     /// to it; what the demo makes is removed at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Show the DeviceTaintRule as this kubectl describes it, and wait with it for the end of the eviction.
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    pub(crate) kubectl: Option<PathBuf>,
 }
 
 /// Flags of `simulate`.

@@ -44,6 +44,8 @@ pub struct Options {
     pub controllers: String,
     /// Whether the API server writes down what the manager asks of it.
     pub audit: bool,
+    /// What of `resource.k8s.io` is not served, as `version/resource`.
+    pub unserved: Vec<&'static str>,
 }
 
 impl Options {
@@ -56,6 +58,7 @@ impl Options {
             scheduler: false,
             controllers: "garbage-collector-controller,podgroup-protection-controller".to_owned(),
             audit: true,
+            unserved: Vec::new(),
         }
     }
 
@@ -67,6 +70,7 @@ impl Options {
             scheduler: false,
             controllers: "garbage-collector-controller".to_owned(),
             audit: true,
+            unserved: Vec::new(),
         }
     }
 
@@ -283,6 +287,9 @@ impl ControlPlane {
         );
         if self.serves_pod_groups.load(Ordering::Relaxed) {
             runtime_config.push_str(",scheduling.k8s.io/v1beta1=true");
+        }
+        for unserved in &self.options.unserved {
+            runtime_config.push_str(&format!(",resource.k8s.io/{unserved}=false"));
         }
         command
             .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port))

@@ -44,5 +44,6 @@ async fn main() -> Result<()> {
     );
     let mut demo = Command::new(binaries::manager()?);
     demo.arg("demo").arg("--kubeconfig").arg(plane.kubeconfig());
+    demo.arg("--kubectl").arg(plane.binary("kubectl"));
     run(demo).await
 }

@@ -56,7 +56,7 @@ fn slice(story: &Story<'_>, models: &[&str]) -> Result<ResourceSlice> {
 }
 
 /// Publishes the slice, or replaces it.
-async fn publish(story: &Story<'_>, models: &[&str]) -> Result<()> {
+pub(crate) async fn publish(story: &Story<'_>, models: &[&str]) -> Result<()> {
     let slices: Api<ResourceSlice> = Api::all(story.client.clone());
     let mut slice = slice(story, models)?;
     let name = slice.metadata.name.clone().context("a name")?;
@@ -78,7 +78,7 @@ async fn node(story: &Story<'_>) -> Result<()> {
 }
 
 /// True of the story's GPUs of this model.
-fn expression(story: &Story<'_>, model: &str) -> String {
+pub(crate) fn expression(story: &Story<'_>, model: &str) -> String {
     format!(
         "device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].?story.orValue('') == '{}' && \
          device.attributes['{DRIVER}'].model == '{model}'",
@@ -87,7 +87,11 @@ fn expression(story: &Story<'_>, model: &str) -> String {
 }
 
 /// A rule of the story's name.
-fn selecting(story: &Story<'_>, annotations: &[(&str, &str)], effect: &str) -> Result<DeviceTaintRule> {
+pub(crate) fn selecting(
+    story: &Story<'_>,
+    annotations: &[(&str, &str)],
+    effect: &str,
+) -> Result<DeviceTaintRule> {
     let annotations: serde_json::Map<String, Value> = annotations
         .iter()
         .map(|(name, value)| (format!("dra-controller-manager.dev/{name}"), json!(value)))

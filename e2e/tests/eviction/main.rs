@@ -9,3 +9,4 @@ mod expansion;
 mod guard;
 mod mass;
 mod stories;
+mod versions;

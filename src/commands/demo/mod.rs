@@ -1,6 +1,7 @@
 //! `demo`: what the controllers do, told live, with nothing but this binary; or the same story on a real cluster.
 
 mod api;
+mod kubectl;
 mod story;
 mod telling;
 
@@ -19,7 +20,7 @@ use tokio::{
     time::interval,
 };
 
-use self::{api::Api, story::Story, telling::Teller};
+use self::{api::Api, kubectl::Kubectl, story::Story, telling::Teller};
 use crate::{Controllers, cli::DemoOptions, input::Input, run_on};
 
 /// How long the story waits for any one thing: on the embedded server, and on a cluster that may be slow.
@@ -57,11 +58,16 @@ pub(crate) fn run(options: &DemoOptions) -> Result<()> {
             Some(kubeconfig) => {
                 let client = connect(Some(kubeconfig), None).await?;
                 let api = Api { client, patience: REAL_PATIENCE };
-                tell(
-                    Story { api: &api, teller: &teller, real: true, run: this_run(), made: Vec::new() },
-                    input,
-                )
-                .await
+                let kubectl = options.kubectl.as_deref().map(|program| Kubectl::new(program, kubeconfig));
+                let story = Story {
+                    api: &api,
+                    teller: &teller,
+                    real: true,
+                    kubectl,
+                    run: this_run(),
+                    made: Vec::new(),
+                };
+                tell(story, input).await
             }
         }
     });
@@ -107,7 +113,7 @@ async fn on_embedded_server(teller: &Teller, input: Vec<Value>) -> Result<()> {
     let cluster = Cluster::new(server.clone(), "");
     background.spawn(inhabit(cluster));
     let api = Api { client: server.client(), patience: PATIENCE };
-    let story = Story { api: &api, teller, real: false, run: this_run(), made: Vec::new() };
+    let story = Story { api: &api, teller, real: false, kubectl: None, run: this_run(), made: Vec::new() };
     let told = tokio::select! {
         biased;
         ended = background.join_next() => {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     api::{Api, Id, KINDS, fresh},
+    kubectl::Kubectl,
     telling::Teller,
 };
 use crate::table::count;
@@ -26,6 +27,8 @@ pub(super) struct Story<'a> {
     pub(super) teller: &'a Teller,
     /// Nodes, slices and kubelets are real: they are left alone.
     pub(super) real: bool,
+    /// To show what a user sees of the rule.
+    pub(super) kubectl: Option<Kubectl>,
     /// Which telling this is; the value of [`LABEL`].
     pub(super) run: String,
     /// What was made, or was about to be made, to be removed in the end.
@@ -246,7 +249,7 @@ impl Story<'_> {
             ensure!(api.create("DeviceTaintRule", &body).await?, "{rule} is there already: delete it first");
             condition(api, &rule, |condition| !text(condition, &["message"]).is_empty()).await
         });
-        self.teller.say(&format!("\n    {}\n", text(&message.await?, &["message"])))?;
+        self.show_rule(&message.await?).await?;
 
         // Somebody else may have got a device meanwhile.
         let (_, still) = self.selector(pods).await?;
@@ -264,9 +267,18 @@ impl Story<'_> {
         self.teller
             .step(&what, async {
                 api.patch(&rule, "", &json!({"spec": {"taint": {"effect": "NoExecute"}}})).await?;
-                api.gone(&going).await
+                if self.kubectl.is_none() { api.gone(&going).await } else { Ok(()) }
             })
             .await?;
+        let evicted = going.len().saturating_add(patient.len());
+        if self.kubectl.is_some() {
+            if evicted > 0 {
+                let what = "the condition tells that Pods have to go";
+                let told = condition(api, &rule, |c| text(c, &["status"]) == "True");
+                self.show_rule(&self.teller.step(what, told).await?).await?;
+            }
+            self.teller.step("they are gone", api.gone(&going)).await?;
+        }
         if !patient.is_empty() {
             let what =
                 format!("tolerated for some seconds, then gone as well: {}", count(patient.len(), "Pod"));
@@ -278,11 +290,23 @@ impl Story<'_> {
             ensure!(found.is_some_and(|pod| !is_deleting(&pod)), "{pod} tolerates the taint and is gone");
         }
         self.ask_for_pools(&driver).await?;
-        let evicted = going.len().saturating_add(patient.len());
         let what = "waiting for the condition: kubectl wait --for=condition=EvictionInProgress=false";
-        let condition =
-            self.teller.step(what, condition(api, &rule, |c| text(c, &["status"]) == "False")).await?;
-        self.teller.say(&format!("\n    {}\n", text(&condition, &["message"])))?;
+        let (waited, condition) = self
+            .teller
+            .step(what, async {
+                let mut waited = String::new();
+                if let Some(kubectl) = &self.kubectl {
+                    let (rule, patience) = (format!("devicetaintrule/{RULE}"), api.patience.as_secs());
+                    let wanted = "--for=condition=EvictionInProgress=false";
+                    waited = kubectl.run(&["wait", wanted, &rule, &format!("--timeout={patience}s")]).await?;
+                }
+                Ok((waited, condition(api, &rule, |c| text(c, &["status"]) == "False").await?))
+            })
+            .await?;
+        if !waited.is_empty() {
+            self.teller.say(&waited)?;
+        }
+        self.show_rule(&condition).await?;
         if evicted > 0 {
             let said = text(&condition, &["message"]);
             ensure!(
@@ -301,6 +325,17 @@ impl Story<'_> {
         };
         self.teller.step(&what, api.delete(&rule)).await?;
         Ok(evicted)
+    }
+
+    /// What the rule's condition says, or all that kubectl tells of the rule.
+    async fn show_rule(&self, condition: &Value) -> Result<()> {
+        match &self.kubectl {
+            Some(kubectl) => {
+                let described = kubectl.run(&["describe", "devicetaintrule", RULE]).await?;
+                self.teller.say(&described)
+            }
+            None => self.teller.say(&format!("\n    {}\n", text(condition, &["message"]))),
+        }
     }
 
     /// What the rule selects: the driver that most devices of these Pods come from; but a single device where others use
