@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use dra_api::quantity::Quantity;
 use dra_cel::{AttributeValue, Interner, KeyId, NameId, ReadDevice};
+use jiff::Timestamp;
 
 use super::details::{Attribute, Capacity, Details, NONE, Shapes, Span, index, recent, same_quantity};
 use crate::amount::{self, Nanos};
@@ -159,6 +160,13 @@ struct Row {
     allow_multiple: bool,
 }
 
+/// A taint of a device: which one, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tainted {
+    taint: u32,
+    time_added: Option<Timestamp>,
+}
+
 /// A published slice.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "they are independent facts of the API object")]
@@ -188,8 +196,9 @@ pub(crate) struct Slice {
     texts: Box<str>,
     rows: Box<[Row]>,
     consumptions: OnceLock<Box<[Box<[Consumption]>]>>,
+    /// Different taints, without the times at which they were set: those differ much, and are nothing to an allocation.
     taints: Box<[DeviceTaint]>,
-    taint_lists: Box<[Box<[u32]>]>,
+    taint_lists: Box<[Box<[Tainted]>]>,
     extras: Box<[Extra]>,
     /// Positions in the order of device names.
     by_name: Box<[u32]>,
@@ -369,13 +378,25 @@ impl<'a> DeviceRef<'a> {
         self.slice.consumption_lists().get(self.row.consumptions as usize).map_or(&[], |list| list)
     }
 
-    /// Taints that the slice itself publishes, with their positions in the slice's list of different taints.
+    /// Taints that the slice itself publishes, without their times, with their positions in the slice's list of different
+    /// taints.
     pub(crate) fn taints(self) -> impl Iterator<Item = (usize, &'a DeviceTaint)> {
-        let list: &'a [u32] = self.slice.taint_lists.get(self.row.taints as usize).map_or(&[], |list| list);
-        list.iter().filter_map(move |position| {
-            let position = *position as usize;
+        self.tainted().iter().filter_map(move |tainted| {
+            let position = tainted.taint as usize;
             Some((position, self.slice.taints.get(position)?))
         })
+    }
+
+    /// Taints that the slice itself publishes, whole.
+    pub(crate) fn dated_taints(self) -> impl Iterator<Item = DeviceTaint> {
+        self.tainted().iter().filter_map(move |Tainted { taint, time_added }| {
+            let taint = self.slice.taints.get(*taint as usize)?;
+            Some(DeviceTaint { time_added: *time_added, ..taint.clone() })
+        })
+    }
+
+    fn tainted(self) -> &'a [Tainted] {
+        self.slice.taint_lists.get(self.row.taints as usize).map_or(&[], |list| list)
     }
 
     pub(crate) fn extra(self) -> Option<&'a Extra> {
@@ -431,8 +452,9 @@ struct Builder<'a> {
     /// With a hash, because partitions differ in little and late.
     known_consumptions: Vec<(u64, &'a [DeviceCounterConsumption])>,
     taints: Vec<DeviceTaint>,
-    known_taints: BTreeMap<&'a DeviceTaint, u32>,
-    taint_lists: Vec<Box<[u32]>>,
+    /// By key, value and effect.
+    known_taints: BTreeMap<[&'a str; 3], u32>,
+    taint_lists: Vec<Box<[Tainted]>>,
     extras: Vec<Extra>,
     out_of_range: Option<Arc<str>>,
 }
@@ -552,7 +574,9 @@ impl<'a> Builder<'a> {
         if device.taints.is_empty() {
             return NONE;
         }
-        let list: Box<[u32]> = device.taints.iter().map(|taint| self.taint(taint)).collect();
+        let tainted =
+            |taint: &'a DeviceTaint| Tainted { taint: self.taint(taint), time_added: taint.time_added };
+        let list: Box<[Tainted]> = device.taints.iter().map(tainted).collect();
         if let Some(known) = recent(&self.taint_lists, |one| *one == list) {
             return known;
         }
@@ -561,13 +585,16 @@ impl<'a> Builder<'a> {
     }
 
     fn taint(&mut self, taint: &'a DeviceTaint) -> u32 {
-        if let Some(known) = self.known_taints.get(taint) {
-            return *known;
-        }
-        let position = index(self.taints.len());
-        self.taints.push(taint.clone());
-        self.known_taints.insert(taint, position);
-        position
+        let known = self.known_taints.entry([&taint.key, &taint.value, &taint.effect]);
+        *known.or_insert_with(|| {
+            self.taints.push(DeviceTaint {
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: taint.effect.clone(),
+                time_added: None,
+            });
+            index(self.taints.len() - 1)
+        })
     }
 
     fn extra(&mut self, device: &'a Device) -> u32 {

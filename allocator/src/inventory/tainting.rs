@@ -87,13 +87,9 @@ impl Inventory {
                     continue;
                 };
                 return found
-                    .taints()
+                    .dated_taints()
                     .enumerate()
-                    .map(|(index, (_, taint))| SliceTaint {
-                        slice: Arc::clone(&slice.name),
-                        index,
-                        taint: taint.clone(),
-                    })
+                    .map(|(index, taint)| SliceTaint { slice: Arc::clone(&slice.name), index, taint })
                     .collect();
             }
         }
@@ -217,6 +213,24 @@ mod tests {
         assert!(keys(&inventory, "x").is_empty());
         inventory.remove_slice("b");
         assert_eq!(keys(&inventory, "x"), ["a:old"], "an older generation is visible again");
+    }
+
+    /// An allocation looks at each different taint once; a driver dates them all differently.
+    #[test]
+    fn taints_that_differ_in_time_only_are_one_and_keep_their_times() {
+        let mut inventory = Inventory::new(Features::default());
+        let mut published = slice("a", "p", (1, 1), &[("x", "t"), ("y", "t")]);
+        let times = ["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"].map(|time| time.parse().ok());
+        for (device, time) in published.spec.devices.iter_mut().zip(times) {
+            device.taints[0].time_added = time;
+        }
+        inventory.apply_slice(&published);
+        let slots = inventory.pool(&PoolId::new("d", "p")).unwrap().slots();
+        assert_eq!(slots[0].slice.taint_count(), 1);
+        for (device, time) in ["x", "y"].into_iter().zip(times) {
+            let taints = inventory.slice_taints(&DeviceId::new("d", "p", device));
+            assert_eq!((taints[0].taint.key.as_str(), taints[0].taint.time_added), ("t", time));
+        }
     }
 
     #[test]
