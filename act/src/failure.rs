@@ -124,9 +124,9 @@ impl From<kube::Error> for Failure {
                     // A timeout or crash on the server's side may come after the write.
                     500 | 502 | 504 => Self::Unknown { text, answered: true, after },
                     429 | 503 => {
-                        let budget = status.details.iter().flat_map(|d| &d.causes);
+                        let mut causes = status.details.iter().flat_map(|d| &d.causes);
                         // `policy/v1` DisruptionBudgetCause. An API server that is overloaded answers 429, too.
-                        let budget = budget.into_iter().any(|cause| cause.reason == "DisruptionBudget");
+                        let budget = causes.any(|cause| cause.reason == "DisruptionBudget");
                         Self::Busy { text, after, budget }
                     }
                     // Only the registry says so; an API that is not served answers 404 without an object's name.

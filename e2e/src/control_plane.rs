@@ -289,7 +289,7 @@ impl ControlPlane {
             runtime_config.push_str(",scheduling.k8s.io/v1beta1=true");
         }
         for unserved in &self.options.unserved {
-            runtime_config.push_str(&format!(",resource.k8s.io/{unserved}=false"));
+            runtime_config.extend([",resource.k8s.io/", *unserved, "=false"]);
         }
         command
             .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port))
