@@ -100,7 +100,8 @@ impl Executor {
         Self { pools: Some(metrics), ..self }
     }
 
-    /// The same executor, which writes down what it does, under the name of its controller.
+    /// The same executor, which writes down what it does, under the name of its controller. What it would tell by events
+    /// stands there, too, and is told by no others.
     #[must_use]
     pub fn journaling(self, journal: Option<&Journal>, by: &'static str) -> Self {
         Self { journal: journal.map(|journal| journal.of(by)), ..self }
@@ -663,6 +664,10 @@ impl Executor {
     fn tell(&self, notice: &Notice) {
         tracing::debug!(kind = notice.subject.kind.name(), object = %notice.subject.key, reason = notice.reason,
             note = notice.note, "event");
+        // Who reads the journal reads no events.
+        if self.journal.is_some() {
+            return;
+        }
         self.recorder.record(Occurrence {
             regarding: regarding(&notice.subject),
             severity: if notice.warning { Severity::Warning } else { Severity::Normal },

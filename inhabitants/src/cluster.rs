@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use dra_allocator::{Features, Inventory, objects::Node};
+use dra_allocator::{
+    Features, Inventory,
+    objects::{DeviceClass, Node},
+    scheduling::ExtendedResources,
+};
 use dra_embedded::Server;
 use http::Method;
 use serde::de::DeserializeOwned;
@@ -152,6 +156,12 @@ impl Cluster {
         inventory
     }
 
+    /// Which classes serve extended resources.
+    pub fn extended_resources(&self) -> ExtendedResources {
+        let classes: Vec<DeviceClass> = self.decoded("DeviceClass").collect();
+        ExtendedResources::new(&classes)
+    }
+
     fn call(&self, method: Method, path: &str, content: &str, body: &Value) -> Result<Value, u16> {
         let (code, answer) = self.server.call(method, path, content, body);
         if code < 300 { Ok(answer) } else { Err(code) }
@@ -259,6 +269,20 @@ pub fn entries(owner: &Value, group: Option<&Value>) -> Vec<Entry> {
             }
         })
         .collect()
+}
+
+/// The claim that the scheduler made for a Pod's extended resources, as the Pod's status says.
+pub fn extended_claim(pod: &Value) -> Option<&str> {
+    at(pod, &["status", "extendedResourceClaimStatus", "resourceClaimName"]).as_str()
+}
+
+/// True when a container asks for a resource that a class may serve.
+pub fn has_extended_resources(pod: &Value) -> bool {
+    ["containers", "initContainers"].iter().flat_map(|list| items(pod, &["spec", list])).any(|container| {
+        at(container, &["resources", "requests"])
+            .as_object()
+            .is_some_and(|requests| requests.keys().any(|resource| resource.contains('/')))
+    })
 }
 
 /// The PodGroup that a Pod names, and whether it names one at all.

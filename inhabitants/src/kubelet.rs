@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Entry, Tell, at, entries, group_of, is_deleting, items, name, text, uid};
+use crate::cluster::{
+    Cluster, Entry, Tell, at, entries, extended_claim, group_of, has_extended_resources, is_deleting, items,
+    name, text, uid,
+};
 
 /// The kubelets.
 #[derive(Debug)]
@@ -64,17 +67,20 @@ impl Kubelet {
     fn is_ready(&self, pod: &Value, groups: &[Arc<Value>]) -> bool {
         let cluster = self.cluster.beside(pod);
         let (_, group) = group_of(pod, groups);
-        entries(pod, group.as_deref()).into_iter().all(|entry| {
-            let (claim, consumer) = match entry {
-                Entry::Direct(claim) => (Some(claim), uid(pod)),
-                Entry::Generated { recorded, .. } => (recorded, uid(pod)),
-                Entry::Shared { recorded, .. } => (recorded, group.as_deref().map_or("", uid)),
-            };
+        let is_reserved = |claim: Option<String>, consumer: &str| {
             let claim = claim.and_then(|claim| cluster.find("ResourceClaim", &claim));
             claim.is_some_and(|claim| {
                 !at(&claim, &["status", "allocation"]).is_null()
                     && items(&claim, &["status", "reservedFor"]).iter().any(|r| text(r, &["uid"]) == consumer)
             })
-        })
+        };
+        let extended = extended_claim(pod).map(str::to_owned);
+        // Without the scheduler nobody makes a claim for extended resources, and the kubelet does not admit the Pod.
+        (!has_extended_resources(pod) || is_reserved(extended, uid(pod)))
+            && entries(pod, group.as_deref()).into_iter().all(|entry| match entry {
+                Entry::Direct(claim) => is_reserved(Some(claim), uid(pod)),
+                Entry::Generated { recorded, .. } => is_reserved(recorded, uid(pod)),
+                Entry::Shared { recorded, .. } => is_reserved(recorded, group.as_deref().map_or("", uid)),
+            })
     }
 }

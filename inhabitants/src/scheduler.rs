@@ -1,24 +1,27 @@
 //! A little scheduler on the allocator crate: finds a node, then sets the finalizer, writes allocation and
 //! reservation, and binds, one write at a time, with time between them for others to interfere.
 //!
-//! It looks at claims, device taints and node selectors only: no resources of nodes, no node taints, no priorities, and
-//! Pods of a gang are placed one by one.
+//! It looks at claims, extended resources that a class serves, device taints and node selectors only: no resources of
+//! nodes, no node taints, no priorities, and Pods of a gang are placed one by one.
 
 use std::{cell::OnceCell, collections::VecDeque, sync::Arc};
 
 use dra_allocator::{
     Answer, Inventory, Limits,
-    objects::{Node, NodeSelector},
+    objects::{Node, NodeSelector, ResourceClaim},
+    scheduling::{ExtendedClaim, ExtendedResources, PodSpec, Resources},
     selects,
 };
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    Cluster, Entry, Tell, at, entries, group_of, is_deleting, is_done, items, name, namespace, owner, set,
-    text, uid, version,
+    Cluster, Entry, Tell, at, entries, extended_claim, group_of, has_extended_resources, is_deleting,
+    is_done, items, name, namespace, owner, set, text, uid, version,
 };
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// Marks claims for extended resources.
+const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 /// Steps of one allocation are few; more would be a mistake here.
 const STEPS_MAX: u64 = 10_000;
 
@@ -38,6 +41,18 @@ enum Write {
         allocation: Value,
         consumer: Value,
     },
+    /// Make the claim for the Pod's extended resources, then allocate it, then record it.
+    Extended {
+        claim: Value,
+        mappings: Value,
+        allocation: Value,
+        consumer: Value,
+    },
+    /// Record the claim for the Pod's extended resources.
+    Record {
+        claim: String,
+        mappings: Value,
+    },
     Bind,
 }
 
@@ -48,6 +63,23 @@ struct Work {
     left: VecDeque<Write>,
     /// Claims that were reserved for the Pod, to be released should the rest fail.
     reserved: Vec<(String, String)>,
+    /// The claim that was made for its extended resources, to be deleted in that case.
+    made: Option<String>,
+}
+
+/// What there is to be had.
+#[derive(Debug)]
+struct Offer {
+    inventory: Inventory,
+    extended: ExtendedResources,
+}
+
+/// What a Pod needs before it can run.
+struct Needs {
+    /// Claims, and for whom each is reserved.
+    claims: Vec<(Arc<Value>, Value)>,
+    /// The claim for extended resources that is to be made.
+    extended: Option<ExtendedClaim>,
 }
 
 /// The scheduler.
@@ -96,9 +128,16 @@ impl Scheduler {
             .collect();
         self.random.shuffle(&mut waiting);
         let claims = self.cluster.all("ResourceClaim");
-        let inventory = OnceCell::new();
-        let inventory = || inventory.get_or_init(|| self.cluster.inventory());
-        waiting.into_iter().find_map(|pod| place(pod, &groups, nodes, &claims, inventory))
+        let offer = OnceCell::new();
+        let offer = || {
+            offer.get_or_init(|| Offer {
+                inventory: self.cluster.inventory(),
+                extended: self.cluster.extended_resources(),
+            })
+        };
+        let mut random = self.random.fork();
+        let share = &mut || share_id(&mut random);
+        waiting.into_iter().find_map(|pod| place(pod, &groups, nodes, &claims, offer, share))
     }
 
     fn carry_out(&self, work: &mut Work, write: Write, tell: Tell<'_>) -> Result<(), u16> {
@@ -132,6 +171,20 @@ impl Scheduler {
                 tell(&format!("scheduler: {claim} for {}", text(&consumer, &["name"])));
                 work.reserved.push((claim, text(&consumer, &["uid"]).to_owned()));
             }
+            Write::Extended { claim, mappings, allocation, consumer } => {
+                let claim = cluster.create("ResourceClaim", &claim)?;
+                let made = name(&claim).to_owned();
+                tell(&format!("scheduler: {made} for extended resources"));
+                work.made = Some(made.clone());
+                work.left.push_front(Write::Record { claim: made, mappings });
+                work.left.push_front(Write::Finalizer { claim: Arc::new(claim), allocation, consumer });
+            }
+            Write::Record { claim, mappings } => {
+                let status = json!({"resourceClaimName": claim, "requestMappings": mappings});
+                let patch = json!({"metadata": {"uid": uid(&work.pod)},
+                    "status": {"extendedResourceClaimStatus": status}});
+                cluster.patch("Pod", name(&work.pod), "/status", &patch)?;
+            }
             Write::Bind => {
                 cluster.bind(name(&work.pod), uid(&work.pod), &work.node)?;
                 tell(&format!("scheduler: Pod {} on {}", name(&work.pod), work.node));
@@ -157,27 +210,38 @@ impl Scheduler {
             let patch = json!({"metadata": {"resourceVersion": version(&now)}, "status": status});
             let _ = cluster.patch("ResourceClaim", claim, "/status", &patch);
         }
+        if let Some(made) = &work.made {
+            let _ = cluster.delete("ResourceClaim", made, &Value::Null);
+        }
     }
 }
 
-/// Work for a Pod, if a node has all that its claims need. The inventory is made for the first Pod that needs one.
+/// The id of a share of a device.
+fn share_id(random: &mut fastrand::Rng) -> String {
+    let (n, end) = (random.u32(..), random.u64(..1 << 48));
+    let mut part = || random.u16(..0x1000);
+    format!("{n:08x}-{:04x}-4{:03x}-9{:03x}-{end:012x}", part(), part(), part())
+}
+
+/// Work for a Pod, if a node has all that it needs. The offer is looked at for the first Pod that needs anything.
 fn place<'a>(
     pod: &Arc<Value>,
     groups: &[Arc<Value>],
     nodes: &[Node],
     claims: &[Arc<Value>],
-    inventory: impl Fn() -> &'a Inventory,
+    offer: impl Fn() -> &'a Offer,
+    share: &mut dyn FnMut() -> String,
 ) -> Option<Work> {
     let (in_group, group) = group_of(pod, groups);
     if in_group && group.is_none() {
         return None;
     }
-    let mut needed = Vec::new();
+    let find = |wanted: &str| claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(pod));
+    let mut needs = Needs { claims: Vec::new(), extended: None };
     for entry in entries(pod, group.as_deref()) {
-        let pod_consumer = json!({"resource": "pods", "name": name(pod), "uid": uid(pod)});
         let (wanted, of, consumer) = match entry {
-            Entry::Direct(claim) => (claim, None, pod_consumer),
-            Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), pod_consumer),
+            Entry::Direct(claim) => (claim, None, consumer(pod)),
+            Entry::Generated { recorded, .. } => (recorded?, Some(("Pod", uid(pod))), consumer(pod)),
             Entry::Shared { recorded, .. } => {
                 let group = group.as_deref()?;
                 let consumer = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
@@ -185,29 +249,47 @@ fn place<'a>(
                 (recorded?, Some(("PodGroup", uid(group))), consumer)
             }
         };
-        let claim =
-            claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(pod) && !is_deleting(c))?;
+        let claim = find(&wanted).filter(|claim| !is_deleting(claim))?;
         if of.is_some_and(|(kind, uid)| owner(claim, kind) != Some(uid)) {
             return None;
         }
-        needed.push((Arc::clone(claim), consumer));
+        needs.claims.push((Arc::clone(claim), consumer));
     }
-    nodes.iter().find_map(|node| place_on(pod, node, &needed, inventory()))
+    if has_extended_resources(pod) {
+        let made = extended_claim(pod).and_then(find).filter(|claim| owner(claim, "Pod") == Some(uid(pod)));
+        match made {
+            Some(claim) if is_deleting(claim) => return None,
+            Some(claim) => needs.claims.push((Arc::clone(claim), consumer(pod))),
+            None => {
+                let spec: PodSpec = serde_json::from_value(at(pod, &["spec"]).clone()).ok()?;
+                // What no class serves is a matter of device plugins, of which nothing is known here.
+                let claim = offer().extended.claim(namespace(pod), &spec, &Resources::new());
+                needs.extended = claim.unwrap_or_default();
+            }
+        }
+    }
+    nodes.iter().find_map(|node| place_on(pod, node, &needs, &offer().inventory, share))
+}
+
+/// A Pod as one that a claim is reserved for.
+fn consumer(pod: &Value) -> Value {
+    json!({"resource": "pods", "name": name(pod), "uid": uid(pod)})
 }
 
 /// Work for a Pod on this node, if everything it needs is available there.
 fn place_on(
     pod: &Arc<Value>,
     node: &Node,
-    needed: &[(Arc<Value>, Value)],
+    needs: &Needs,
     inventory: &Inventory,
+    share: &mut dyn FnMut() -> String,
 ) -> Option<Work> {
     let is_allocated = |claim: &Value| !at(claim, &["status", "allocation"]).is_null();
     let wanted_labels = at(pod, &["spec", "nodeSelector"]).as_object().into_iter().flatten();
     let labels_fit = wanted_labels
         .into_iter()
         .all(|(key, value)| node.metadata.labels.get(key).map(String::as_str) == value.as_str());
-    let elsewhere = needed.iter().any(|(claim, _)| {
+    let elsewhere = needs.claims.iter().any(|(claim, _)| {
         let selector = at(claim, &["status", "allocation", "nodeSelector"]);
         !selector.is_null()
             && !serde_json::from_value::<NodeSelector>(selector.clone()).is_ok_and(|s| selects(&s, node))
@@ -215,15 +297,16 @@ fn place_on(
     if !labels_fit || elsewhere {
         return None;
     }
-    let open: Vec<&(Arc<Value>, Value)> = needed.iter().filter(|(c, _)| !is_allocated(c)).collect();
-    let wanted: Vec<_> =
-        open.iter().filter_map(|(c, _)| serde_json::from_value(Value::clone(c)).ok()).collect();
+    let open = needs.claims.iter().filter(|(c, _)| !is_allocated(c));
+    let mut wanted: Vec<ResourceClaim> =
+        open.filter_map(|(c, _)| serde_json::from_value(Value::clone(c)).ok()).collect();
+    wanted.extend(needs.extended.as_ref().map(|extended| extended.claim.clone()));
     let limits = Limits { steps: STEPS_MAX, ..Limits::NONE };
-    let outcome = inventory.allocate(node, &wanted, limits, &mut String::new);
+    let outcome = inventory.allocate(node, &wanted, limits, share);
     let Ok(Answer::Allocated(results)) = outcome.answer else { return None };
     let mut left = VecDeque::new();
     let mut results = results.into_iter();
-    for (claim, consumer) in needed {
+    for (claim, consumer) in &needs.claims {
         let reserved = items(claim, &["status", "reservedFor"]);
         if reserved.iter().any(|r| text(r, &["uid"]) == text(consumer, &["uid"])) {
             continue;
@@ -244,6 +327,23 @@ fn place_on(
             });
         }
     }
+    if let Some(extended) = &needs.extended {
+        left.push_back(Write::Extended {
+            claim: json!({
+                "metadata": {
+                    "generateName": format!("{}-extended-resources-", name(pod)),
+                    "annotations": {EXTENDED: "true"},
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name(pod), "uid": uid(pod),
+                        "controller": true, "blockOwnerDeletion": true}],
+                },
+                "spec": serde_json::to_value(&extended.claim.spec).ok()?,
+            }),
+            mappings: serde_json::to_value(&extended.mappings).ok()?,
+            allocation: serde_json::to_value(results.next()?).ok()?,
+            consumer: consumer(pod),
+        });
+    }
     left.push_back(Write::Bind);
-    Some(Work { pod: Arc::clone(pod), node: node.metadata.name.clone(), left, reserved: Vec::new() })
+    let (pod, node) = (Arc::clone(pod), node.metadata.name.clone());
+    Some(Work { pod, node, left, reserved: Vec::new(), made: None })
 }

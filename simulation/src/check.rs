@@ -3,11 +3,21 @@
 use std::sync::Arc;
 
 use dra_inhabitants::cluster::{
-    Cluster, Entry, at, entries, group_of, is_deleting, is_done, items, name, owner, text, uid,
+    Cluster, Entry, at, entries, extended_claim, group_of, is_deleting, is_done, items, name, namespace,
+    owner, text, uid,
 };
 use serde_json::Value;
 
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// What somebody writes who has no idea.
+pub(crate) const NONSENSE: &str = "nonsense";
+
+/// True when the scheduler made the claim for extended resources.
+fn is_extended(claim: &Value) -> bool {
+    text(claim, &["metadata", "annotations", EXTENDED]) == "true"
+}
 
 /// Why a change that the manager made to a claim does harm, if it does. What makes it right never ends: a Pod that is
 /// done stays done. Managers that do not know of each other (not `alone`) may delete what the other one has just
@@ -49,7 +59,7 @@ pub(crate) fn harm(
         let used = entries(pod, None).into_iter().any(|e| {
             matches!(e, Entry::Generated { entry: e, recorded, .. } if e == entry && recorded.as_deref() == Some(name(before)))
         });
-        if used {
+        if used || is_extended(before) {
             return Some(format!("claim {} was deleted, which Pod {} uses", name(before), name(pod)));
         }
     }
@@ -68,6 +78,7 @@ pub(crate) fn settled(cluster: &Cluster) -> Vec<String> {
     state.owners(&mut wrong);
     state.claims(&mut wrong);
     state.reservations(&mut wrong);
+    state.extended(&mut wrong);
     wrong
 }
 
@@ -79,8 +90,9 @@ struct State {
 }
 
 impl State {
-    fn claim(&self, wanted: &str) -> Option<&Arc<Value>> {
-        self.claims.iter().find(|c| name(c) == wanted)
+    /// The claim of that name beside a Pod or PodGroup.
+    fn claim(&self, beside: &Value, wanted: &str) -> Option<&Arc<Value>> {
+        self.claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(beside))
     }
 
     /// Each entry of a Pod or PodGroup has exactly the claim that it should have.
@@ -113,12 +125,13 @@ impl State {
             })
             .collect();
         // Somebody deletes it while it is in use: it stands as long as that lasts.
-        let ending = recorded.as_deref().and_then(|r| self.claim(r)).is_some_and(|c| is_deleting(c));
+        let ending = recorded.as_deref().and_then(|r| self.claim(object, r)).is_some_and(|c| is_deleting(c));
         let live: Vec<&&Arc<Value>> = of_entry.iter().filter(|c| !is_deleting(c)).collect();
         match live[..] {
             [] if ending => {}
             [] => {
-                if self.templates.iter().any(|t| name(t) == template) {
+                let is_it = |t: &Value| name(t) == template && namespace(t) == namespace(object);
+                if self.templates.iter().any(|t| is_it(t)) {
                     wrong.push(format!("{who} has no claim"));
                 }
             }
@@ -189,7 +202,7 @@ impl State {
                         (recorded, Some(("PodGroup", group)), group)
                     }
                 };
-                let Some(claim) = claim.and_then(|c| self.claim(&c)) else { continue };
+                let Some(claim) = claim.and_then(|c| self.claim(pod, &c)) else { continue };
                 let allocated = !at(claim, &["status", "allocation"]).is_null();
                 let owned = of.is_none_or(|(kind, uid)| owner(claim, kind) == Some(uid));
                 let selector = at(claim, &["status", "allocation", "nodeSelector"]);
@@ -203,6 +216,31 @@ impl State {
                         name(pod)
                     ));
                 }
+            }
+        }
+    }
+
+    /// What the scheduler made for extended resources is left alone as long as its Pod needs it: nobody else gives it
+    /// back, nobody takes it for the claim of an entry.
+    fn extended(&self, wrong: &mut Vec<String>) {
+        for claim in self.claims.iter().filter(|claim| is_extended(claim)) {
+            let what = format!("claim {} for extended resources", name(claim));
+            let Some(pod) = owner(claim, "Pod").and_then(|o| self.pods.iter().find(|p| uid(p) == o)) else {
+                continue;
+            };
+            let recorded = items(pod, &["status", "resourceClaimStatuses"]);
+            if recorded.iter().any(|status| text(status, &["resourceClaimName"]) == name(claim)) {
+                wrong.push(format!("{what} is recorded for an entry of Pod {}", name(pod)));
+            }
+        }
+        for pod in self.pods.iter().filter(|p| !is_done(p) && !text(p, &["spec", "nodeName"]).is_empty()) {
+            // Somebody may have written nonsense.
+            let Some(claim) = extended_claim(pod).filter(|claim| *claim != NONSENSE) else { continue };
+            let holds = |claim: &Arc<Value>| {
+                items(claim, &["status", "reservedFor"]).iter().any(|c| text(c, &["uid"]) == uid(pod))
+            };
+            if !self.claim(pod, claim).is_some_and(holds) {
+                wrong.push(format!("Pod {} has lost claim {claim} for its extended resources", name(pod)));
             }
         }
     }

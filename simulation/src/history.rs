@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use dra_inhabitants::cluster::{Cluster, name, uid};
+use dra_inhabitants::cluster::{Cluster, name, namespace, uid};
 
 /// Slices by name.
 pub(crate) type Slices = BTreeMap<String, Arc<Value>>;
@@ -31,18 +31,19 @@ impl Version {
     }
 }
 
-/// All versions of the objects of one kind, by name.
+/// All versions of the objects of one kind, by namespace and name.
 #[derive(Debug, Default)]
 struct Versions {
     seen: u64,
-    of: BTreeMap<String, Vec<Version>>,
+    of: BTreeMap<(String, String), Vec<Version>>,
 }
 
 impl Versions {
     fn follow(&mut self, cluster: &Cluster, kind: &str, now: Instant) {
         for (before, after) in cluster.server.changes_since(kind, self.seen) {
             let Some(object) = after.as_ref().or(before.as_ref()) else { continue };
-            let versions = self.of.entry(name(object).to_owned()).or_default();
+            let key = (namespace(object).to_owned(), name(object).to_owned());
+            let versions = self.of.entry(key).or_default();
             if let Some(last) = versions.last_mut()
                 && last.until.is_none()
             {
@@ -109,12 +110,13 @@ impl History {
         self.changed
     }
 
-    /// The states of the object of that name that were to be seen after `from`, oldest first.
-    pub(crate) fn claims(&self, name: &str, from: Instant) -> impl Iterator<Item = &Version> {
-        self.claims.of.get(name).into_iter().flatten().filter(move |version| version.was_after(from))
+    /// The states of the claim of that name beside `pod` that were to be seen after `from`, oldest first.
+    pub(crate) fn claims(&self, pod: &Value, name: &str, from: Instant) -> impl Iterator<Item = &Version> {
+        let key = (namespace(pod).to_owned(), name.to_owned());
+        self.claims.of.get(&key).into_iter().flatten().filter(move |version| version.was_after(from))
     }
 
-    /// The same of all claims, by name.
+    /// The same of all claims, one after the other.
     pub(crate) fn all_claims(&self, from: Instant) -> impl Iterator<Item = impl Iterator<Item = &Version>> {
         self.claims.of.values().map(move |versions| versions.iter().filter(move |v| v.was_after(from)))
     }

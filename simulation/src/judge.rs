@@ -40,17 +40,23 @@ pub(crate) struct Writer {
     pub(crate) started: Instant,
     /// Its clock.
     pub(crate) now: Timestamp,
-    /// Nothing goes wrong any more: what is now is what it sees.
+    /// Nothing has gone wrong for a while: what is now is what it sees.
     pub(crate) calm: bool,
 }
 
-/// That a Pod was evicted.
+/// That a Pod was evicted, or was asked to be.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evicted {
+    /// Uid of the Pod.
+    pub(crate) pod: String,
+    /// Where it was asked for, unless it is sure.
+    pub(crate) path: String,
+    /// It was, and by this request.
+    pub(crate) surely: bool,
     /// Rules because of which it may have been, as far as the writer knew; by uid.
     pub(crate) rules: BTreeSet<String>,
     /// Those of them that it must have known.
-    known: BTreeSet<String>,
+    pub(crate) known: BTreeSet<String>,
 }
 
 /// What was found.
@@ -143,8 +149,19 @@ fn pod(
             reasons.into_iter().filter(|reason| !reason.paused).filter_map(|reason| reason.rule).collect()
         };
         let known = if writer.calm { taints::State::of(cluster).reasons(before) } else { Vec::new() };
-        verdict.evicted.push(Evicted { rules: of_rules(reasons), known: of_rules(known) });
+        let pod = uid(before).to_owned();
+        let (rules, known) = (of_rules(reasons), of_rules(known));
+        verdict.evicted.push(Evicted { pod, path: String::new(), surely: true, rules, known });
     }
+}
+
+/// What it means for a writer's count that it asks for the deletion of a Pod: should the answer be lost, it cannot tell
+/// whether it was this request that did it.
+pub(crate) fn asked_for(history: &History, writer: Writer, pod: &Value) -> Evicted {
+    let versions = history.pods(writer.from).filter(|version| uid(&version.object) == uid(pod));
+    let reasons = versions.flat_map(|version| possible_reasons(history, writer.from, &version.object));
+    let rules = reasons.filter_map(|reason| reason.rule).collect();
+    Evicted { pod: uid(pod).to_owned(), rules, ..Evicted::default() }
 }
 
 /// A Pod is told only of claims that were made for it or for its PodGroup.
@@ -153,7 +170,7 @@ fn records(history: &History, writer: Writer, before: &Value, after: &Value, har
     for status in items(after, STATUSES).iter().filter(|status| !items(before, STATUSES).contains(status)) {
         let claim = text(status, &["resourceClaimName"]);
         let is_its = |claim: &Value| owner(claim, "Pod").is_none_or(|owner| owner == uid(after));
-        let mut known = history.claims(claim, writer.from).peekable();
+        let mut known = history.claims(after, claim, writer.from).peekable();
         // What somebody else has written into the status is kept.
         if known.peek().is_some() && !known.any(|version| is_its(&version.object)) {
             harm.push(format!("Pod {} was told to use claim {claim}, which is not its", name(after)));
@@ -167,7 +184,7 @@ fn possible_reasons(history: &History, from: Instant, pod: &Value) -> Vec<Reason
     let rules: Vec<&Value> = history.rules(from).map(|version| &*version.object).collect();
     for (wanted, generated) in named_claims(pod) {
         let mut last: Option<&Value> = None;
-        for version in history.claims(wanted, from) {
+        for version in history.claims(pod, wanted, from) {
             let claim = &*version.object;
             let holds = at(claim, &["status", "allocation"]);
             if holds.is_null() || !is_used(pod, claim, generated) || last == Some(holds) {
@@ -250,7 +267,7 @@ fn anybody_goes(history: &History, from: Instant, rule: &str) -> bool {
             return false;
         }
         named_claims(pod).into_iter().any(|(wanted, generated)| {
-            history.claims(wanted, from).any(|version| {
+            history.claims(pod, wanted, from).any(|version| {
                 let mut reasons = Vec::new();
                 if is_used(pod, &version.object, generated) {
                     by_rules(&version.object, &rules, &mut reasons);
@@ -342,7 +359,9 @@ pub(crate) fn expiry(request: &Arc<Value>) -> Option<Timestamp> {
 /// Rules that were taken for a reason by somebody who evicted Pods: how many Pods at least, and at most.
 pub(crate) fn counted(evicted: &[Evicted], rule: &str) -> (u64, u64) {
     let count = |of: fn(&Evicted) -> &BTreeSet<String>| {
-        u64::try_from(evicted.iter().filter(|e| of(e).contains(rule)).count()).unwrap_or(u64::MAX)
+        let pods: BTreeSet<&str> =
+            evicted.iter().filter(|e| of(e).contains(rule)).map(|e| e.pod.as_str()).collect();
+        u64::try_from(pods.len()).unwrap_or(u64::MAX)
     };
     (count(|e| &e.known), count(|e| &e.rules))
 }

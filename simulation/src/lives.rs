@@ -13,9 +13,10 @@ use dra_runtime::{
     client::{ANSWER_WITHIN, consistent_initial_list},
     limit::Pacing,
 };
-use http::Request;
+use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
+use serde_json::Value;
 use tokio::{
     sync::{Notify, oneshot, watch},
     task::JoinSet,
@@ -25,10 +26,10 @@ use tower::{BoxError, Layer, Service, ServiceExt, util::MapRequestLayer};
 
 use crate::{
     check,
-    judge::{Evicted, Writer, judge},
+    judge::{Evicted, Writer, asked_for, judge},
     run::{Notes, lock},
 };
-use dra_inhabitants::cluster::Cluster;
+use dra_inhabitants::cluster::{Cluster, name, namespace};
 
 /// Keys that the manager works on at once.
 const WORKERS: usize = 4;
@@ -36,6 +37,9 @@ const WORKERS: usize = 4;
 const STOPS_WITHIN: Duration = Duration::from_secs(9);
 /// In quiet times, nothing older than this is still on its way to the manager.
 const MEMORY: Duration = Duration::from_mins(5);
+
+/// In the beginning of quiet times, what has happened before is still on its way for so long: the longest lag of a watch.
+const LAG: Duration = Duration::from_secs(15);
 
 /// More requests than any history has reason for.
 const REQUESTS_MAX: u64 = 20_000;
@@ -48,7 +52,7 @@ pub(crate) struct Life {
     pub(crate) clock: Clock,
     started: Instant,
     ended: Option<Instant>,
-    /// Pods that it evicted.
+    /// Pods that it evicted, or asked to be.
     pub(crate) evicted: Vec<Evicted>,
 }
 
@@ -139,7 +143,8 @@ pub(crate) struct Operator {
     pub(crate) cluster: Cluster,
     pub(crate) faults: Arc<Faults>,
     pub(crate) notes: Arc<Mutex<Notes>>,
-    pub(crate) calm: watch::Receiver<bool>,
+    /// Since when nothing goes wrong any more.
+    pub(crate) calm: watch::Receiver<Option<Instant>>,
 }
 
 /// One life after the other, for ever; some overlap.
@@ -196,7 +201,8 @@ impl Operator {
             .connection()
             .with_faults(Arc::clone(&self.faults))
             .observed(self.observer(number, &line));
-        let client = client(connection, Arc::clone(&line));
+        let deletes = note_deletes(&self.notes, &self.cluster, number);
+        let client = client(connection, Arc::clone(&line), deletes);
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             if stopped.await.is_err() {
@@ -281,7 +287,7 @@ impl Operator {
             if exchange.after != exchange.before && !exchange.path.contains("/events") {
                 notes.outcome.writes += 1;
                 let path = exchange.path.split('?').next().unwrap_or_default();
-                let path = path.split_once("/sim/").map_or(path, |(_, rest)| rest).to_owned();
+                let path = path.split_once("/namespaces/").map_or(path, |(_, rest)| rest).to_owned();
                 notes.story.tell(&format!("manager {number}: {} {path} {}", exchange.method, exchange.code));
                 for harm in look(&mut notes, &cluster, number, *calm.borrow(), exchange.before) {
                     notes.story.tell(&format!("HARM: {harm}"));
@@ -299,8 +305,46 @@ impl Operator {
     }
 }
 
+/// Told of each path that a DELETE goes to, and again when it was refused for good.
+pub(crate) type Deletes = Arc<dyn Fn(&str, Delete) + Send + Sync>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delete {
+    Sent,
+    Refused,
+}
+
+/// Notes for which Pods a life asks for the deletion, unless it is told that this was not to be.
+fn note_deletes(notes: &Arc<Mutex<Notes>>, cluster: &Cluster, number: usize) -> Deletes {
+    let (notes, cluster) = (Arc::clone(notes), cluster.clone());
+    Arc::new(move |path: &str, delete: Delete| {
+        let mut notes = lock(&notes);
+        let Notes { history, lives, .. } = &mut *notes;
+        history.follow(&cluster);
+        let Some(life) = lives.get_mut(number) else { return };
+        if delete == Delete::Refused {
+            let last = life.evicted.iter().rposition(|asked| !asked.surely && asked.path == path);
+            last.map(|last| life.evicted.remove(last));
+            return;
+        }
+        let pods = cluster.all("Pod");
+        let is_meant = |pod: &&Arc<Value>| path.ends_with(&format!("/{}/pods/{}", namespace(pod), name(pod)));
+        if let Some(pod) = pods.iter().find(is_meant) {
+            let (from, now) = (life.started, life.clock.now());
+            let writer = Writer { from, started: from, now, calm: false };
+            life.evicted.push(Evicted { path: path.to_owned(), ..asked_for(history, writer, pod) });
+        }
+    })
+}
+
 /// What harm a life has done by its writes since a revision.
-fn look(notes: &mut Notes, cluster: &Cluster, number: usize, calm: bool, revision: u64) -> Vec<String> {
+fn look(
+    notes: &mut Notes,
+    cluster: &Cluster,
+    number: usize,
+    calm: Option<Instant>,
+    revision: u64,
+) -> Vec<String> {
     let is_other =
         |(n, life): (usize, &Life)| n != number && life.ended.is_none_or(|at| at.elapsed() < UNDER_WAY);
     let alone = !notes.lives.iter().enumerate().any(is_other);
@@ -311,7 +355,8 @@ fn look(notes: &mut Notes, cluster: &Cluster, number: usize, calm: bool, revisio
         .filter_map(|(before, after)| check::harm(cluster, alone, before.as_deref(), after.as_deref()))
         .collect();
     let Some(life) = notes.lives.get_mut(number) else { return harm };
-    let recently = Instant::now().checked_sub(MEMORY).filter(|_| calm).unwrap_or(life.started);
+    let recently = Instant::now().checked_sub(MEMORY).filter(|_| calm.is_some()).unwrap_or(life.started);
+    let calm = calm.is_some_and(|since| since.elapsed() >= LAG);
     let writer =
         Writer { from: life.started.max(recently), started: life.started, now: life.clock.now(), calm };
     let verdict = judge(cluster, &notes.history, writer, revision);
@@ -320,14 +365,14 @@ fn look(notes: &mut Notes, cluster: &Cluster, number: usize, calm: bool, revisio
     harm
 }
 
-async fn until_calm(calm: &mut watch::Receiver<bool>) {
+async fn until_calm(calm: &mut watch::Receiver<Option<Instant>>) {
     // What it returns holds a lock.
-    drop(calm.wait_for(|calm| *calm).await);
+    drop(calm.wait_for(Option::is_some).await);
 }
 
 /// The manager's client: as [`dra_runtime::client::connect`] makes it, on the embedded server. Once the line is dead,
 /// nothing arrives any more. What was sent arrives even if the manager ends meanwhile.
-pub(crate) fn client(connection: Connection, line: Arc<Line>) -> kube::Client {
+pub(crate) fn client(connection: Connection, line: Arc<Line>, deletes: Deletes) -> kube::Client {
     let pacing = Pacing { limit: None, answer_within: ANSWER_WITHIN };
     let sending = tower::service_fn(move |request: Request<Body>| {
         let mut connection = connection.clone();
@@ -339,14 +384,23 @@ pub(crate) fn client(connection: Connection, line: Arc<Line>) -> kube::Client {
     let paced = pacing.layer(sending);
     let consistent = MapRequestLayer::new(consistent_initial_list).layer(paced);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (mut inner, line) = (consistent.clone(), Arc::clone(&line));
+        let (mut inner, line, deletes) = (consistent.clone(), Arc::clone(&line), Arc::clone(&deletes));
         async move {
             if line.is_dead() {
                 pending::<()>().await;
             }
+            let deleted = (request.method() == Method::DELETE).then(|| request.uri().path().to_owned());
+            if let Some(path) = &deleted {
+                deletes(path, Delete::Sent);
+            }
             let answer = inner.ready().await?.call(request).await;
             if line.is_dead() {
                 pending::<()>().await;
+            }
+            if let (Some(path), Ok(answer)) = (&deleted, &answer)
+                && answer.status().is_client_error()
+            {
+                deletes(path, Delete::Refused);
             }
             answer
         }

@@ -293,7 +293,7 @@ impl World {
         let clock = Clock::starting_at(self.cluster.server.now());
         let chance = Arc::new(Chance::seeded(lock(&self.random).u64(..)));
         let manager = dra_controller_manager::run_on(
-            client(connection, Arc::clone(&line)),
+            client(connection, Arc::clone(&line), Arc::new(|_, _| ())),
             &controllers,
             clock,
             chance,

@@ -13,7 +13,7 @@ use crate::{
     history::{History, Slices},
     taints::{effect, generation, held, selects},
 };
-use dra_inhabitants::cluster::{at, items, name, set, text};
+use dra_inhabitants::cluster::{at, items, set, text, uid};
 
 const MOST_BYTES: usize = 256;
 
@@ -118,7 +118,7 @@ fn uses<'a>(claims: &'a [Arc<Value>], driver: &str, pool: &str) -> Uses<'a> {
     for claim in claims {
         for held in held(claim).filter(|h| h.driver == driver && h.pool == pool) {
             if at(held.result, &["adminAccess"]) != true {
-                uses.entry(held.device).or_default().push((name(claim), held.result));
+                uses.entry(held.device).or_default().push((uid(claim), held.result));
             }
         }
     }

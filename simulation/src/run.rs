@@ -26,7 +26,7 @@ use crate::{
     pools,
     publish::Drivers,
     taints::State,
-    user::{NAMESPACE, NODES, User},
+    user::{NAMESPACES, NODES, User},
 };
 use dra_inhabitants::cluster::{Cluster, at, name};
 
@@ -168,14 +168,14 @@ struct World {
     admin: Admin,
     scheduling: Scheduling,
     kubelet: Kubelet,
-    calm: watch::Sender<bool>,
+    calm: watch::Sender<Option<Instant>>,
 }
 
 impl World {
     fn new(seed: u64) -> Result<Self> {
         let mut random = fastrand::Rng::with_seed(seed);
         let server = Server::new(random.u64(..), Timestamp::from_second(BEGINNING)?);
-        let cluster = Cluster::new(server, NAMESPACE);
+        let cluster = Cluster::new(server, NAMESPACES[0]);
         let faults = Arc::new(Faults::seeded(random.u64(..), rates(&mut random)));
         let notes = Notes {
             story: Story { started: Instant::now(), lines: Vec::new() },
@@ -193,7 +193,7 @@ impl World {
                 in_vain: 0,
             },
             kubelet: Kubelet::new(cluster.clone(), random.u64(..)),
-            calm: watch::Sender::new(false),
+            calm: watch::Sender::new(None),
             notes: Arc::new(Mutex::new(notes)),
             random,
             cluster,
@@ -228,7 +228,7 @@ impl World {
             story.tell("from here on nothing goes wrong");
         }
         self.faults.set(Rates::default());
-        self.calm.send_replace(true);
+        self.calm.send_replace(Some(Instant::now()));
         self.end_quietly().await;
         manager.abort();
         let mut notes = lock(&self.notes);
@@ -240,7 +240,8 @@ impl World {
             outcome.wrong.push(text);
         }
         let mut outcome = std::mem::take(&mut notes.outcome);
-        outcome.evictions = notes.lives.iter().map(|life| life.evicted.len() as u64).sum();
+        let evicted = notes.lives.iter().flat_map(|life| &life.evicted).filter(|evicted| evicted.surely);
+        outcome.evictions = evicted.count() as u64;
         outcome.story = std::mem::take(&mut notes.story.lines);
         outcome
     }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::history::{Slices, slices};
-use dra_inhabitants::cluster::{Cluster, at, is_deleting, items, name, text, uid};
+use dra_inhabitants::cluster::{Cluster, at, extended_claim, is_deleting, items, name, namespace, text, uid};
 
 /// The condition that the manager keeps on rules.
 pub(crate) const CONDITION: &str = "EvictionInProgress";
@@ -145,7 +145,7 @@ pub(crate) fn is_evictable(pod: &Value) -> bool {
         && !matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
-/// Names of the claims that a Pod's entries stand for, and whether the claim was generated.
+/// Names of the claims that a Pod's entries and extended resources stand for, and whether the claim was generated.
 pub(crate) fn named_claims(pod: &Value) -> Vec<(&str, bool)> {
     let recorded = items(pod, &["status", "resourceClaimStatuses"]);
     items(pod, &["spec", "resourceClaims"])
@@ -157,7 +157,16 @@ pub(crate) fn named_claims(pod: &Value) -> Vec<(&str, bool)> {
             let status = recorded.iter().find(|s| text(s, &["name"]) == text(entry, &["name"]))?;
             Some((at(status, &["resourceClaimName"]).as_str()?, true))
         })
+        .chain(extended_claim(pod).map(|claim| (claim, true)))
         .collect()
+}
+
+/// How a number of namespaces is told.
+fn namespaces<'a>(of: impl IntoIterator<Item = &'a Arc<Value>>) -> String {
+    match of.into_iter().map(|object| namespace(object)).collect::<BTreeSet<_>>().len() {
+        1 => "1 namespace".to_owned(),
+        n => format!("{n} different namespaces"),
+    }
 }
 
 /// True when the Pod really uses this state of a claim that it names (spec §3.5).
@@ -240,7 +249,8 @@ impl State {
 
     fn claims_of<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = &'a Value> {
         named_claims(pod).into_iter().filter_map(move |(wanted, generated)| {
-            self.claims.iter().find(|c| name(c) == wanted && is_used(pod, c, generated)).map(|c| &**c)
+            let is_it = |claim: &Value| name(claim) == wanted && namespace(claim) == namespace(pod);
+            self.claims.iter().map(|c| &**c).find(|c| is_it(c) && is_used(pod, c, generated))
         })
     }
 
@@ -312,10 +322,11 @@ impl State {
             }
             "NoExecute" => {
                 let pending = self.pending(rule);
-                if pending > 0 {
-                    let message = match pending {
-                        1 => "1 pod needs to be evicted in 1 namespace.".to_owned(),
-                        n => format!("{n} pods need to be evicted in 1 namespace."),
+                if !pending.is_empty() {
+                    let spaces = namespaces(pending.iter().copied());
+                    let message = match pending.len() {
+                        1 => format!("1 pod needs to be evicted in {spaces}."),
+                        n => format!("{n} pods need to be evicted in {spaces}."),
                     };
                     return differs("True", "PodsPendingEviction", &message);
                 }
@@ -327,10 +338,10 @@ impl State {
         }
     }
 
-    /// How many Pods have to go because of a rule, now or later.
-    fn pending(&self, rule: &Value) -> usize {
+    /// The Pods that have to go because of a rule, now or later.
+    fn pending(&self, rule: &Value) -> Vec<&Arc<Value>> {
         let is_by = |reason: &Reason| reason.rule.as_deref() == Some(uid(rule));
-        self.pods.iter().filter(|pod| self.reasons(pod).iter().any(is_by)).count()
+        self.pods.iter().filter(|pod| self.reasons(pod).iter().any(is_by)).collect()
     }
 
     /// What the condition of a rule with effect None should say.
@@ -341,15 +352,16 @@ impl State {
         let taint = at(rule, &["spec", "taint"]);
         let goes =
             |claim: &Value| held(claim).any(|held| is_selected(&held) && leave(held.result, taint).is_some());
-        let pods = self.pods.iter().filter(|pod| is_evictable(pod) && self.claims_of(pod).any(goes)).count();
+        let pods: Vec<&Arc<Value>> =
+            self.pods.iter().filter(|pod| is_evictable(pod) && self.claims_of(pod).any(goes)).collect();
         let devices = |count: usize, what: &str| match count {
             1 => format!("1 {what} device selected. "),
             n => format!("{n} {what} devices selected. "),
         };
-        let would = match pods {
-            0 => "0 pods would be evicted in 0 different namespaces".to_owned(),
-            1 => "1 pod would be evicted in 1 namespace".to_owned(),
-            n => format!("{n} pods would be evicted in 1 namespace"),
+        let spaces = namespaces(pods.iter().copied());
+        let would = match pods.len() {
+            1 => format!("1 pod would be evicted in {spaces}"),
+            n => format!("{n} pods would be evicted in {spaces}"),
         };
         format!(
             "{}{}{would} if the effect was NoExecute. This information will not be updated again. Recreate the \

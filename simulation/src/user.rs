@@ -3,13 +3,18 @@
 use serde_json::{Value, json};
 
 use crate::{
+    check::NONSENSE,
     publish::{GPU, KEYS, NIC, VALUES},
     run::Story,
 };
-use dra_inhabitants::cluster::{Cluster, is_deleting, name, owner, set, uid};
+use dra_inhabitants::cluster::{Cluster, is_deleting, name, namespace, owner, set, uid};
 
-/// The namespace that everything happens in.
-pub(crate) const NAMESPACE: &str = "sim";
+/// The namespaces that users work in. Names are the same in both.
+pub(crate) const NAMESPACES: [&str; 2] = ["sim", "other"];
+/// A resource that a class serves.
+const RESOURCE: &str = "example.com/gpu";
+/// What every class serves is called so and like the class.
+const IMPLICIT: &str = "deviceclass.resource.kubernetes.io";
 /// Nodes of the cluster.
 pub(crate) const NODES: [&str; 2] = ["node-0", "node-1"];
 /// Names that Pods take turns in, so that some are replaced under the same name.
@@ -79,23 +84,31 @@ impl User {
     /// What is there before anything happens.
     pub(crate) fn prepare(&mut self, story: &mut Story) {
         let cluster = self.cluster.clone();
-        let _ = cluster.create("Namespace", &json!({"metadata": {"name": NAMESPACE}}));
         for driver in [GPU, NIC] {
-            let _ = cluster.create(
-                "DeviceClass",
-                &json!({"metadata": {"name": driver},
-                    "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{driver}'")}}]}}),
-            );
+            let mut spec =
+                json!({"selectors": [{"cel": {"expression": format!("device.driver == '{driver}'")}}]});
+            if driver == GPU {
+                set(&mut spec, "extendedResourceName", json!(RESOURCE));
+            }
+            let _ = cluster.create("DeviceClass", &json!({"metadata": {"name": driver}, "spec": spec}));
         }
-        for n in 0..TEMPLATES {
-            if self.random.u8(..4) > 0 {
-                self.template(n, story);
+        for namespace in NAMESPACES {
+            let _ = cluster.create("Namespace", &json!({"metadata": {"name": namespace}}));
+            namespace.clone_into(&mut self.cluster.namespace);
+            for n in 0..TEMPLATES {
+                if self.random.u8(..4) > 0 {
+                    self.template(n, story);
+                }
             }
         }
     }
 
     /// One thing that a user does.
     pub(crate) fn act(&mut self, story: &mut Story) {
+        // Mostly where others are at work, too.
+        let [most, other] = NAMESPACES;
+        let namespace = if self.random.u8(..4) == 0 { other } else { most };
+        namespace.clone_into(&mut self.cluster.namespace);
         match self.random.u8(..100) {
             0..38 => self.pod(story),
             38..48 => self.delete_pod(story),
@@ -125,8 +138,15 @@ impl User {
             let claim = format!("claim-{}", self.random.usize(..CLAIMS));
             entries.push(json!({"name": "own", "resourceClaimName": claim}));
         }
-        let mut spec = json!({"terminationGracePeriodSeconds": self.random.u8(1..30),
-            "containers": [{"name": "main", "image": "registry.example/app:1"}]});
+        let mut container = json!({"name": "main", "image": "registry.example/app:1"});
+        let wants_more = self.random.u8(..4) == 0;
+        if wants_more {
+            let resource = if self.random.bool() { RESOURCE.to_owned() } else { format!("{IMPLICIT}/{NIC}") };
+            let amount = self.random.u8(1..3).to_string();
+            set(&mut container, "resources", json!({"limits": {resource: amount}}));
+        }
+        let mut spec =
+            json!({"terminationGracePeriodSeconds": self.random.u8(1..30), "containers": [container]});
         if self.random.u8(..3) == 0 {
             let group = self.random.usize(..GROUPS);
             set(&mut spec, "schedulingGroup", json!({"podGroupName": format!("group-{group}")}));
@@ -143,7 +163,12 @@ impl User {
         let object = json!({"metadata": {"name": pod}, "spec": spec});
         if self.cluster.create("Pod", &object).is_ok() {
             let where_ = if placed { " with a node" } else { "" };
-            story.tell(&format!("user: Pod {pod}{where_} with {} entries", entries.len()));
+            let more = if wants_more { " and extended resources" } else { "" };
+            story.tell(&format!(
+                "user: Pod {}/{pod}{where_} with {} entries{more}",
+                self.cluster.namespace,
+                entries.len()
+            ));
         }
     }
 
@@ -151,8 +176,8 @@ impl User {
         let pods = self.cluster.all("Pod");
         let Some(pod) = self.random.choice(&pods) else { return };
         let options = if self.random.u8(..4) == 0 { json!({"gracePeriodSeconds": 0}) } else { Value::Null };
-        if self.cluster.delete("Pod", name(pod), &options).is_ok() {
-            story.tell(&format!("user: deletes Pod {} {options}", name(pod)));
+        if self.cluster.beside(pod).delete("Pod", name(pod), &options).is_ok() {
+            story.tell(&format!("user: deletes Pod {}/{} {options}", namespace(pod), name(pod)));
         }
     }
 
@@ -192,9 +217,9 @@ impl User {
     fn delete_one(&mut self, kind: &str, story: &mut Story) {
         let objects = self.cluster.all(kind);
         let Some(object) = self.random.choice(&objects) else { return };
-        if self.cluster.delete(kind, name(object), &Value::Null).is_ok() {
+        if self.cluster.beside(object).delete(kind, name(object), &Value::Null).is_ok() {
             let whose = if owner(object, "Pod").is_some() { " (generated)" } else { "" };
-            story.tell(&format!("user: deletes {kind} {}{whose}", name(object)));
+            story.tell(&format!("user: deletes {kind} {}/{}{whose}", namespace(object), name(object)));
         }
     }
 
@@ -202,8 +227,11 @@ impl User {
     fn forget_status(&mut self, story: &mut Story) {
         let pods = self.cluster.all("Pod");
         let Some(pod) = self.random.choice(&pods) else { return };
-        let body = json!({"status": {"resourceClaimStatuses": [{"name": "gen-0", "resourceClaimName": "nonsense"}]}});
-        if self.cluster.patch("Pod", name(pod), "/status", &body).is_ok() {
+        let of_entry = json!({"resourceClaimStatuses": [{"name": "gen-0", "resourceClaimName": NONSENSE}]});
+        let of_resources = json!({"extendedResourceClaimStatus": {"resourceClaimName": NONSENSE}});
+        let status = if self.random.u8(..4) == 0 { of_resources } else { of_entry };
+        let body = json!({"status": status});
+        if self.cluster.beside(pod).patch("Pod", name(pod), "/status", &body).is_ok() {
             story.tell(&format!("somebody: writes nonsense into the status of Pod {}", name(pod)));
         }
     }
@@ -214,14 +242,28 @@ impl User {
         let objects = self.cluster.all(kind);
         let Some(object) = self.random.choice(&objects) else { return };
         let body = json!({"metadata": {"labels": {"touched": format!("{}", self.random.u32(..))}}});
-        if self.cluster.patch(kind, name(object), "", &body).is_ok() {
+        if self.cluster.beside(object).patch(kind, name(object), "", &body).is_ok() {
             story.tell(&format!("somebody: labels {kind} {}", name(object)));
+        }
+    }
+
+    /// A namespace goes with all that is in it, and comes again.
+    fn namespace(&mut self, story: &mut Story) {
+        let [_, namespace] = NAMESPACES;
+        let body = json!({"metadata": {"name": namespace}});
+        if self.cluster.create("Namespace", &body).is_ok() {
+            story.tell(&format!("user: namespace {namespace}"));
+        } else if self.random.u8(..3) == 0
+            && self.cluster.delete("Namespace", namespace, &Value::Null).is_ok()
+        {
+            story.tell(&format!("user: deletes namespace {namespace}"));
         }
     }
 
     /// What happens to the server itself.
     fn cluster_events(&mut self, story: &mut Story) {
-        match self.random.u8(..4) {
+        match self.random.u8(..5) {
+            4 => self.namespace(story),
             0 => {
                 self.cluster.server.compact();
                 story.tell("server: forgets the past");
@@ -245,7 +287,7 @@ impl User {
                     "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name(pod),
                         "uid": format!("not-{}", uid(pod)), "controller": true}]},
                     "spec": spec(&mut self.random, 1)});
-                if self.cluster.create("ResourceClaim", &body).is_ok() {
+                if self.cluster.beside(pod).create("ResourceClaim", &body).is_ok() {
                     story.tell(&format!("somebody: a claim of an earlier Pod {}", name(pod)));
                 }
             }

@@ -141,10 +141,11 @@ fn deletable(view: &View, claim: &Claim, pass: &Pass, plan: &mut Plan) -> Option
         .then_some(DeleteReason::Duplicate)
 }
 
-/// True when the owner's status names another claim with the same owner for the same entry, and nobody has ever
-/// touched this one: it came from a create request whose answer was lost.
+/// True when the owner's status names another claim with the same owner for the same entry, and nobody holds this one:
+/// it came from a create request whose answer was lost, or from another manager. A scheduler may have set its finalizer
+/// and given up since; should it be about to allocate, it does so under the resourceVersion that the deletion changes.
 fn duplicate(view: &View, claim: &Claim, entries: &[ClaimEntry], statuses: &[ClaimStatus]) -> bool {
-    if claim.finalizer || claim.allocation.is_some() || claim.extended {
+    if claim.allocation.is_some() || claim.extended {
         return false;
     }
     let Some(entry) =

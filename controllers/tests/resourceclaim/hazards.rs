@@ -229,7 +229,33 @@ fn of_two_claims_for_one_entry_the_unused_unrecorded_one_is_deleted() {
     }
 }
 
-/// The other side: what somebody has touched is theirs, and what may still be needed stays.
+/// A scheduler sets the finalizer before it allocates. If it gives up then, nobody ever takes the finalizer off again.
+#[test]
+fn of_two_claims_for_one_entry_the_one_that_a_scheduler_gave_up_is_deleted_too() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        let mut w = with_two_claims(kind, |_| {}, |c| push(c, "metadata", "finalizers", json!(FINALIZER)));
+        w.settle();
+        assert_eq!(w.claim_names(), ["used"]);
+        assert_eq!(w.writes(), 2, "the deletion, and the finalizer");
+    }
+}
+
+/// If it has not given up, one of the two loses, and it is not the one that allocates first.
+#[test]
+fn a_second_claim_that_is_allocated_before_its_deletion_arrives_stays() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        let mut w = with_two_claims(kind, |_| {}, |c| push(c, "metadata", "finalizers", json!(FINALIZER)));
+        w.seen();
+        w.server.lag.insert(Kind::Claim, MINUTE);
+        w.edit(Kind::Claim, "other", |c| c["status"]["allocation"] = json!({}));
+        w.sync(&claim_key("other"));
+        w.run_for(2 * MINUTE);
+        assert_eq!(w.claim_names(), ["other", "used"]);
+        assert!(w.is_allocated("other"));
+    }
+}
+
+/// The other side: what somebody has is theirs, and what may still be needed stays.
 #[test]
 fn a_second_claim_that_is_used_or_may_be_needed_stays() {
     for kind in [Kind::Pod, Kind::PodGroup] {
@@ -244,9 +270,6 @@ fn a_second_claim_that_is_used_or_may_be_needed_stays() {
             assert_eq!(w.requests(Verb::Delete), 0, "{what}");
         };
         stays("allocated", &mut |_| {}, &mut |c| c["status"]["allocation"] = json!({}));
-        stays("about to be allocated", &mut |_| {}, &mut |c| {
-            push(c, "metadata", "finalizers", json!(FINALIZER));
-        });
         stays("made by the scheduler", &mut |_| {}, &mut |c| {
             c["metadata"]["annotations"][EXTENDED] = json!("true");
         });

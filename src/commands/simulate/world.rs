@@ -91,6 +91,10 @@ struct World {
     told: BTreeSet<(Subject, String)>,
     /// Uids of Pods that the kubelet is done with.
     removed: BTreeSet<String>,
+    /// Pods that are being deleted, by namespace and name, in the order in which the server keeps them.
+    ending: BTreeMap<String, Arc<Value>>,
+    /// Pods are known up to here.
+    pods_seen: u64,
     /// Claims that are known up to here.
     seen: u64,
     outcome: Outcome,
@@ -106,6 +110,11 @@ fn subject(object: &Value) -> Subject {
 
 fn key(object: &Value) -> ObjectKey {
     ObjectKey::new(namespace(object), name(object))
+}
+
+/// Namespace and name, as the server sorts by them.
+fn place(object: &Value) -> String {
+    format!("{}/{}", namespace(object), name(object))
 }
 
 fn of_key(kind: &str, key: &ObjectKey) -> Subject {
@@ -133,9 +142,12 @@ impl World {
                 names.insert(uid(&object).to_owned(), Subject { kind: kind.to_owned(), ..subject(&object) });
             }
         }
+        let ending = cluster.all("Pod").into_iter().filter(|pod| is_deleting(pod));
         Ok(Self {
+            ending: ending.map(|pod| (place(&pod), pod)).collect(),
             holdings: holdings(&cluster),
             seen: cluster.server.revision(),
+            pods_seen: cluster.server.revision(),
             cluster,
             from: scenario.from,
             started: Instant::now(),
@@ -393,8 +405,17 @@ impl World {
 
     /// Pods go when their grace period is over, as kubelets see to it. When the next one is due.
     fn remove_ended_pods(&mut self) -> Option<Instant> {
+        for (before, after) in self.cluster.server.changes_since("Pod", self.pods_seen) {
+            match (before, after) {
+                (_, Some(pod)) if is_deleting(&pod) => drop(self.ending.insert(place(&pod), pod)),
+                (Some(pod), _) | (None, Some(pod)) => drop(self.ending.remove(&place(&pod))),
+                (None, None) => {}
+            }
+        }
+        self.pods_seen = self.cluster.server.revision();
         let (now, mut next) = (self.cluster.server.now(), None);
-        for pod in self.cluster.all("Pod").iter().filter(|pod| is_deleting(pod)) {
+        let ending: Vec<Arc<Value>> = self.ending.values().cloned().collect();
+        for pod in &ending {
             let Ok(ends) = text(pod, &["metadata", "deletionTimestamp"]).parse::<Timestamp>() else {
                 continue;
             };
