@@ -32,7 +32,7 @@ impl Rules {
     }
 
     async fn create(&self, mut rule: Value) -> Result<()> {
-        rule["apiVersion"] = json!(self.version);
+        rule.as_object_mut().context("no object")?.insert("apiVersion".to_owned(), json!(self.version));
         self.api.create(&PostParams::default(), &serde_json::from_value(rule)?).await?;
         Ok(())
     }
@@ -48,7 +48,7 @@ impl Rules {
             }
             ensure!(uid.as_ref().is_none_or(|uid| owner.uid == *uid), "{owner:?} is not {uid:?}");
             ensure!(owner.api_version == self.version && owner.kind == "DeviceTaintRule", "{owner:?}");
-            let selector = &child.data["spec"]["deviceSelector"];
+            let selector = child.data.pointer("/spec/deviceSelector").context("no selector")?;
             ensure!(selector["driver"] == DRIVER && selector["pool"] == parent, "{selector}");
             devices.push(selector["device"].as_str().context("no device")?.to_owned());
         }
@@ -69,9 +69,9 @@ impl Rules {
         let what = format!("the condition of {rule} is {status} and says {words:?}");
         wait_until(&what, SOON, async || {
             let found = self.api.get(rule).await?;
-            let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let ours =
-                conditions.iter().find(|c| c["type"] == "EvictionInProgress").context("no condition")?;
+            let conditions = found.data.pointer("/status/conditions").and_then(Value::as_array);
+            let ours = conditions.into_iter().flatten().find(|c| c["type"] == "EvictionInProgress");
+            let ours = ours.context("no condition")?;
             let text = ours.to_string();
             ensure!(ours["status"] == status && words.iter().all(|word| text.contains(word)), "{text}");
             Ok(())
