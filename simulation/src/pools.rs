@@ -426,7 +426,11 @@ fn shareable(devices: &[Device<'_>]) -> Option<Value> {
             .flat_map(|result| at(result, &["consumedCapacity"]).as_object().into_iter().flatten())
             .map(|(name, value)| (name.as_str(), amount(value.as_str().unwrap_or_default())))
             .collect();
-        let whole = shares.is_empty() && device.uses.iter().any(|r| text(r, &["shareID"]).is_empty());
+        // Perhaps beside shares from when the driver published it otherwise.
+        let whole = device
+            .uses
+            .iter()
+            .any(|r| text(r, &["shareID"]).is_empty() && at(r, &["consumedCapacity"]).is_null());
         let taken = |wanted: &str| -> i128 {
             shares.iter().filter(|(name, _)| *name == wanted).map(|(_, amount)| amount.0).sum()
         };

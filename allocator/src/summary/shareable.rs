@@ -57,9 +57,11 @@ pub(super) fn shareable(pool: &Pool, devices: &[Member<'_>]) -> Result<Option<Sh
             continue;
         }
         if used.is_whole() {
+            // Shares from when it could not be had whole take nothing of the other devices.
             for capacity in device.capacities() {
                 add(consumed.entry(&capacity.name).or_insert(Quantity::ZERO), &capacity.value);
             }
+            continue;
         }
         for (name, amount) in used.recorded().flatten() {
             add(consumed.entry(name).or_insert(Quantity::ZERO), amount);

@@ -230,6 +230,18 @@ fn a_shareable_device_that_a_claim_has_whole_is_used_up_whatever_shares_there_ar
     let found = serde_json::to_value(&statuses(&inventory)[0].shareable_summary).unwrap();
     assert_eq!(found["partiallyAvailableDevices"], 0);
     assert_eq!(found["capacity"][0]["available"], "0");
+    let devices =
+        json!({"devices": [shared("a", &[("memory", "40Gi")]), shared("b", &[("memory", "40Gi")])]});
+    inventory.apply_slice(&object(slice("s", "pool-1", devices)));
+    let found = serde_json::to_value(&statuses(&inventory)[0].shareable_summary).unwrap();
+    assert_eq!(
+        found,
+        json!({
+            "fullyAvailableDevices": 1, "partiallyAvailableDevices": 0,
+            "capacity": [{"name": "memory", "total": "80Gi", "consumed": "40Gi", "available": "40Gi"}],
+        }),
+        "the share takes nothing of another device"
+    );
 }
 
 #[test]
