@@ -16,7 +16,8 @@ fn the_demo_on_a_real_control_plane_shows_a_dry_run_then_the_eviction_then_its_e
         "NoEffect",
         "the effect becomes NoExecute: 4 Pods without a toleration must go ... done",
         "$ kubectl describe devicetaintrule dra-demo",
-        "pods need to be evicted in 1 namespace.",
+        // The first text may come before all Pods are looked at.
+        "to be evicted in 1 namespace.",
         "PodsPendingEviction",
         "tolerated for some seconds, then gone as well: 1 Pod ... done",
         "waiting for the condition: kubectl wait --for=condition=EvictionInProgress=false ... done",
