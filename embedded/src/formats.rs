@@ -22,6 +22,11 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= SUBDOMAIN_MAX && name.split('.').all(is_label_of_any_length)
 }
 
+/// What pools are called: subdomains, separated by slashes.
+pub(crate) fn is_pool_name(name: &str) -> bool {
+    name.split('/').all(is_dns_subdomain)
+}
+
 /// An RFC 1123 subdomain in upper or lower case.
 pub(crate) fn is_dns_subdomain_of_any_case(name: &str) -> bool {
     is_dns_subdomain(&name.to_ascii_lowercase())

@@ -285,9 +285,27 @@ pub fn has_extended_resources(pod: &Value) -> bool {
     })
 }
 
+/// Whether an object has this name and the namespace of `beside`.
+pub fn is_beside(object: &Value, wanted: &str, beside: &Value) -> bool {
+    name(object) == wanted && namespace(object) == namespace(beside)
+}
+
+/// Whether a claim is reserved for the Pod or PodGroup of this uid.
+pub fn is_reserved_for(claim: &Value, consumer: &str) -> bool {
+    items(claim, &["status", "reservedFor"]).iter().any(|c| text(c, &["uid"]) == consumer)
+}
+
+/// The annotation of claims that the scheduler makes for extended resources.
+pub const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// True when the scheduler made the claim for extended resources.
+pub fn is_extended(claim: &Value) -> bool {
+    text(claim, &["metadata", "annotations", EXTENDED]) == "true"
+}
+
 /// The PodGroup that a Pod names, and whether it names one at all.
 pub fn group_of(pod: &Value, groups: &[Arc<Value>]) -> (bool, Option<Arc<Value>>) {
     let wanted = text(pod, &["spec", "schedulingGroup", "podGroupName"]);
-    let group = groups.iter().find(|g| name(g) == wanted && namespace(g) == namespace(pod));
+    let group = groups.iter().find(|g| is_beside(g, wanted, pod));
     (!wanted.is_empty(), group.cloned())
 }

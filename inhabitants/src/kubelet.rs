@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cluster::{
-    Cluster, Entry, Tell, at, entries, extended_claim, group_of, has_extended_resources, is_deleting, items,
-    name, text, uid,
+    Cluster, Entry, Tell, at, entries, extended_claim, group_of, has_extended_resources, is_deleting,
+    is_reserved_for, name, text, uid,
 };
 
 /// The kubelets.
@@ -70,8 +70,7 @@ impl Kubelet {
         let is_reserved = |claim: Option<String>, consumer: &str| {
             let claim = claim.and_then(|claim| cluster.find("ResourceClaim", &claim));
             claim.is_some_and(|claim| {
-                !at(&claim, &["status", "allocation"]).is_null()
-                    && items(&claim, &["status", "reservedFor"]).iter().any(|r| text(r, &["uid"]) == consumer)
+                !at(&claim, &["status", "allocation"]).is_null() && is_reserved_for(&claim, consumer)
             })
         };
         let extended = extended_claim(pod).map(str::to_owned);

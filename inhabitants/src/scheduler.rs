@@ -15,13 +15,11 @@ use dra_allocator::{
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    Cluster, Entry, Tell, at, entries, extended_claim, group_of, has_extended_resources, is_deleting,
-    is_done, items, name, namespace, owner, set, text, uid, version,
+    Cluster, EXTENDED, Entry, Tell, at, entries, extended_claim, group_of, has_extended_resources, is_beside,
+    is_deleting, is_done, is_reserved_for, items, name, namespace, owner, set, text, uid, version,
 };
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// Marks claims for extended resources.
-const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 /// Steps of one allocation are few; more would be a mistake here.
 const STEPS_MAX: u64 = 10_000;
 
@@ -236,7 +234,7 @@ fn place<'a>(
     if in_group && group.is_none() {
         return None;
     }
-    let find = |wanted: &str| claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(pod));
+    let find = |wanted: &str| claims.iter().find(|c| is_beside(c, wanted, pod));
     let mut needs = Needs { claims: Vec::new(), extended: None };
     for entry in entries(pod, group.as_deref()) {
         let (wanted, of, consumer) = match entry {
@@ -307,8 +305,7 @@ fn place_on(
     let mut left = VecDeque::new();
     let mut results = results.into_iter();
     for (claim, consumer) in &needs.claims {
-        let reserved = items(claim, &["status", "reservedFor"]);
-        if reserved.iter().any(|r| text(r, &["uid"]) == text(consumer, &["uid"])) {
+        if is_reserved_for(claim, text(consumer, &["uid"])) {
             continue;
         }
         if is_allocated(claim) {

@@ -3,21 +3,15 @@
 use std::sync::Arc;
 
 use dra_inhabitants::cluster::{
-    Cluster, Entry, at, entries, extended_claim, group_of, is_deleting, is_done, items, name, namespace,
-    owner, text, uid,
+    Cluster, Entry, at, entries, extended_claim, group_of, is_beside, is_deleting, is_done, is_extended,
+    is_reserved_for, items, name, owner, text, uid,
 };
 use serde_json::Value;
 
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
-const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// What somebody writes who has no idea.
 pub(crate) const NONSENSE: &str = "nonsense";
-
-/// True when the scheduler made the claim for extended resources.
-fn is_extended(claim: &Value) -> bool {
-    text(claim, &["metadata", "annotations", EXTENDED]) == "true"
-}
 
 /// Why a change that the manager made to a claim does harm, if it does. What makes it right never ends: a Pod that is
 /// done stays done. Managers that do not know of each other (not `alone`) may delete what the other one has just
@@ -92,7 +86,7 @@ struct State {
 impl State {
     /// The claim of that name beside a Pod or PodGroup.
     fn claim(&self, beside: &Value, wanted: &str) -> Option<&Arc<Value>> {
-        self.claims.iter().find(|c| name(c) == wanted && namespace(c) == namespace(beside))
+        self.claims.iter().find(|c| is_beside(c, wanted, beside))
     }
 
     /// Each entry of a Pod or PodGroup has exactly the claim that it should have.
@@ -130,8 +124,7 @@ impl State {
         match live[..] {
             [] if ending => {}
             [] => {
-                let is_it = |t: &Value| name(t) == template && namespace(t) == namespace(object);
-                if self.templates.iter().any(|t| is_it(t)) {
+                if self.templates.iter().any(|t| is_beside(t, &template, object)) {
                     wrong.push(format!("{who} has no claim"));
                 }
             }
@@ -207,8 +200,7 @@ impl State {
                 let owned = of.is_none_or(|(kind, uid)| owner(claim, kind) == Some(uid));
                 let selector = at(claim, &["status", "allocation", "nodeSelector"]);
                 let reachable = selector.is_null() || selector.to_string().contains(node);
-                let reserved =
-                    items(claim, &["status", "reservedFor"]).iter().any(|c| text(c, &["uid"]) == consumer);
+                let reserved = is_reserved_for(claim, consumer);
                 if allocated && owned && reachable && !is_deleting(claim) && !reserved {
                     wrong.push(format!(
                         "claim {} is not reserved for Pod {} on {node}",
@@ -236,10 +228,7 @@ impl State {
         for pod in self.pods.iter().filter(|p| !is_done(p) && !text(p, &["spec", "nodeName"]).is_empty()) {
             // Somebody may have written nonsense.
             let Some(claim) = extended_claim(pod).filter(|claim| *claim != NONSENSE) else { continue };
-            let holds = |claim: &Arc<Value>| {
-                items(claim, &["status", "reservedFor"]).iter().any(|c| text(c, &["uid"]) == uid(pod))
-            };
-            if !self.claim(pod, claim).is_some_and(holds) {
+            if !self.claim(pod, claim).is_some_and(|claim| is_reserved_for(claim, uid(pod))) {
                 wrong.push(format!("Pod {} has lost claim {claim} for its extended resources", name(pod)));
             }
         }

@@ -24,7 +24,8 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// For how long requests are kept after and without an answer.
 const ANSWERED_FOR: i64 = 3_600;
 const PENDING_FOR: i64 = 24 * 3_600;
-const DISRUPTED: (&str, &str, &str, &str) = (
+/// The condition of a Pod that is evicted: type, status, reason, message.
+pub(crate) const DISRUPTED: (&str, &str, &str, &str) = (
     "DisruptionTarget",
     "True",
     "DeletionByDeviceTaintManager",

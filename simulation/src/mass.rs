@@ -7,15 +7,15 @@
 use std::{
     collections::BTreeMap,
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use dra_controller_manager::Controllers;
 use dra_embedded::{Exchange, Faults, Observer, Rates, Server};
 use dra_inhabitants::{
-    cluster::{Cluster, at, is_deleting, items, text, uid},
+    cluster::{Cluster, is_deleting, items, text, uid},
     kubelet::Kubelet,
 };
 use dra_runtime::{Chance, Clock};
@@ -25,12 +25,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    judge::DISRUPTED,
     lives::{Line, client},
+    run::{BEGINNING, lock, virtual_time},
     taints::condition,
 };
 
-/// When the world begins.
-const BEGINNING: i64 = 1_800_000_000;
 /// Namespaces that the Pods live in.
 const NAMESPACES: usize = 20;
 /// Of a hundred Pods in a row, these share one claim; each other one has its own.
@@ -137,22 +137,13 @@ struct World {
     notes: Arc<Mutex<Notes>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Lets it happen.
 ///
 /// # Errors
 /// The story cannot be prepared.
 pub fn run(mass: Mass) -> Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .context("cannot start the async runtime")?;
     // The world begins inside: its time is the runtime's.
-    runtime.block_on(async { Ok(World::new(mass)?.tell().await) })
+    virtual_time()?.block_on(async { Ok(World::new(mass)?.tell().await) })
 }
 
 /// Requests fail now and then, and watches lag.
@@ -428,9 +419,8 @@ impl Notes {
 
 /// It says of itself why it goes.
 fn is_marked(pod: &Value) -> bool {
-    items(pod, &["status", "conditions"]).iter().any(|condition| {
-        text(condition, &["type"]) == "DisruptionTarget"
-            && text(condition, &["reason"]) == "DeletionByDeviceTaintManager"
-            && at(condition, &["status"]) == "True"
-    })
+    let (kind, status, reason, _) = DISRUPTED;
+    items(pod, &["status", "conditions"])
+        .iter()
+        .any(|c| ["type", "status", "reason"].map(|field| text(c, &[field])) == [kind, status, reason])
 }

@@ -13,6 +13,7 @@ use dra_embedded::{Faults, Rates, Server};
 use dra_inhabitants::{kubelet::Kubelet, scheduler::Scheduler};
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
+    runtime::Runtime,
     sync::watch,
     time::{Instant, sleep},
 };
@@ -41,7 +42,7 @@ const SOON: Duration = Duration::from_mins(1);
 /// Times that lie further ahead are not waited for.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
 /// When the world begins.
-const BEGINNING: i64 = 1_800_000_000;
+pub(crate) const BEGINNING: i64 = 1_800_000_000;
 
 /// What happened, for people.
 #[derive(Debug)]
@@ -90,17 +91,21 @@ pub(crate) struct Notes {
     pub(crate) lives: Vec<Life>,
 }
 
+/// A runtime of one thread, whose clock goes on when everybody waits.
+pub(crate) fn virtual_time() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .context("cannot start the async runtime")
+}
+
 /// Runs one seed to its end. A panic is an outcome too.
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .context("cannot start the async runtime")?;
         // The world begins inside: its time is the runtime's.
-        runtime.block_on(async { Ok::<_, anyhow::Error>(World::new(seed)?.live().await) })
+        virtual_time()?.block_on(async { Ok::<_, anyhow::Error>(World::new(seed)?.live().await) })
     }));
     let failed = |wrong: String| Outcome { seed, wrong: vec![wrong], ..Outcome::default() };
     match outcome {
@@ -418,6 +423,6 @@ fn node(name: &str) -> Node {
     node
 }
 
-pub(crate) fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

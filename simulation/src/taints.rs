@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::history::{Slices, slices};
-use dra_inhabitants::cluster::{Cluster, at, extended_claim, is_deleting, items, name, namespace, text, uid};
+use dra_inhabitants::cluster::{
+    Cluster, at, extended_claim, is_beside, is_deleting, items, name, namespace, text, uid,
+};
 
 /// The condition that the manager keeps on rules.
 pub(crate) const CONDITION: &str = "EvictionInProgress";
@@ -249,8 +251,7 @@ impl State {
 
     fn claims_of<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = &'a Value> {
         named_claims(pod).into_iter().filter_map(move |(wanted, generated)| {
-            let is_it = |claim: &Value| name(claim) == wanted && namespace(claim) == namespace(pod);
-            self.claims.iter().map(|c| &**c).find(|c| is_it(c) && is_used(pod, c, generated))
+            self.claims.iter().map(|c| &**c).find(|c| is_beside(c, wanted, pod) && is_used(pod, c, generated))
         })
     }
 

@@ -37,8 +37,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.action {
             Action::Send { method, body, .. } => {
-                let mut body = body.to_string();
-                body.truncate(300);
+                let body: String = body.to_string().chars().take(300).collect();
                 write!(f, "{method} {} {body}", self.path)
             }
             Action::Watch => write!(f, "WATCH {}", self.path),

@@ -123,9 +123,19 @@ pub(crate) async fn condition_is(
     status: &str,
     words: &[&str],
 ) -> Result<String> {
+    says(rule, status, words, async || condition(story, rule).await).await
+}
+
+/// The same of a rule whose condition is read by `condition`.
+pub(crate) async fn says(
+    rule: &str,
+    status: &str,
+    words: &[&str],
+    condition: impl AsyncFn() -> Result<Option<[String; 3]>>,
+) -> Result<String> {
     let what = format!("the condition of {rule} is {status} and says {words:?}");
     wait_until(&what, SOON, async || {
-        let [is, reason, message] = condition(story, rule).await?.context("no condition")?;
+        let [is, reason, message] = condition().await?.context("no condition")?;
         let text = format!("{reason}: {message}");
         ensure!(is == status && words.iter().all(|word| text.contains(word)), "{is} {text}");
         Ok(text)

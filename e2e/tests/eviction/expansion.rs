@@ -130,8 +130,13 @@ async fn devices(story: &Story<'_>) -> Result<Vec<String>> {
 }
 
 async fn expanded_for(story: &Story<'_>, wanted: &[&str]) -> Result<()> {
+    are_for(wanted, async || devices(story).await).await
+}
+
+/// There is a rule for each of these devices, and no other; `devices` reads for which there are.
+pub(crate) async fn are_for(wanted: &[&str], devices: impl AsyncFn() -> Result<Vec<String>>) -> Result<()> {
     wait_until(&format!("there is one rule for each of {wanted:?}"), SOON, async || {
-        let devices = devices(story).await?;
+        let devices = devices().await?;
         ensure!(devices == wanted, "there are {devices:?}");
         Ok(())
     })

@@ -3,14 +3,14 @@
 
 use anyhow::{Context as _, Result, ensure};
 use dra_e2e::fixtures::DRIVER;
-use dra_e2e::story::{SOON, Story};
-use dra_e2e::{ControlPlane, Manager, Options, wait_until};
+use dra_e2e::story::Story;
+use dra_e2e::{ControlPlane, Manager, Options};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{evicted, evictor, is_leaving, pod_with_device, wait_for_the_end};
-use crate::expansion::{expression, publish, selecting};
+use crate::cluster::{evicted, evictor, is_leaving, pod_with_device, says, wait_for_the_end};
+use crate::expansion::{are_for, expression, publish, selecting};
 
 /// DeviceTaintRules in one version.
 struct Rules {
@@ -57,26 +57,20 @@ impl Rules {
     }
 
     async fn are_for(&self, parent: &str, wanted: &[&str]) -> Result<()> {
-        wait_until(&format!("there is one rule for each of {wanted:?}"), SOON, async || {
-            let devices = self.devices(parent).await?;
-            ensure!(devices == wanted, "there are {devices:?}");
-            Ok(())
-        })
-        .await
+        are_for(wanted, async || self.devices(parent).await).await
     }
 
-    async fn condition_is(&self, rule: &str, status: &str, words: &[&str]) -> Result<()> {
-        let what = format!("the condition of {rule} is {status} and says {words:?}");
-        wait_until(&what, SOON, async || {
-            let found = self.api.get(rule).await?;
-            let conditions = found.data.pointer("/status/conditions").and_then(Value::as_array);
-            let ours = conditions.into_iter().flatten().find(|c| c["type"] == "EvictionInProgress");
-            let ours = ours.context("no condition")?;
-            let text = ours.to_string();
-            ensure!(ours["status"] == status && words.iter().all(|word| text.contains(word)), "{text}");
-            Ok(())
-        })
-        .await
+    /// Status, reason and message of a rule's condition.
+    async fn condition(&self, rule: &str) -> Result<Option<[String; 3]>> {
+        let found = self.api.get(rule).await?;
+        let conditions = found.data.pointer("/status/conditions").and_then(Value::as_array);
+        let ours = conditions.into_iter().flatten().find(|c| c["type"] == "EvictionInProgress");
+        let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
+        Ok(ours.map(|c| ["status", "reason", "message"].map(|field| text(c, field))))
+    }
+
+    async fn condition_is(&self, rule: &str, status: &str, words: &[&str]) -> Result<String> {
+        says(rule, status, words, async || self.condition(rule).await).await
     }
 }
 

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use super::{
     IMMUTABLE,
     conditions::conditions,
-    devices::{device, driver, pool, tolerations},
-    immutable, limited,
+    devices::{driver, pool, tolerations},
+    immutable, label, limited,
     metadata::metadata,
+    subdomain,
 };
 use crate::{
-    formats::{is_dns_label, is_dns_subdomain, is_label_key, is_uuid},
+    formats::{is_label_key, is_uuid},
     kinds::Part,
     object::{at, default, each, has, items, set, text},
     refusal::Cause,
@@ -85,10 +86,7 @@ fn requests(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let all = limited(items(spec, &["devices", "requests"]), REQUESTS_MAX, &field, causes);
     for (index, request) in all.iter().enumerate() {
         let field = format!("{field}[{index}]");
-        name(request, &field, causes);
-        if !seen.insert(text(request, &["name"])) {
-            causes.push(Cause::duplicate(field.clone(), at(request, &["name"])));
-        }
+        name(request, &field, &mut seen, causes);
         let alternatives = items(request, &["firstAvailable"]);
         let exactly = has(request, &["exactly"]);
         match (exactly, alternatives.is_empty()) {
@@ -114,10 +112,11 @@ fn requests(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     configs(at(spec, &["devices"]), &names, &format!("{path}.devices"), CONSTRAINTS_MAX, causes);
 }
 
-fn name(request: &Value, field: &str, causes: &mut Vec<Cause>) {
-    if !is_dns_label(text(request, &["name"])) {
-        let field = format!("{field}.name");
-        causes.push(Cause::invalid(field, at(request, &["name"]), "a lowercase RFC 1123 label"));
+/// A request has a name of its own.
+fn name<'a>(request: &'a Value, field: &str, seen: &mut BTreeSet<&'a str>, causes: &mut Vec<Cause>) {
+    label(at(request, &["name"]), &format!("{field}.name"), causes);
+    if !seen.insert(text(request, &["name"])) {
+        causes.push(Cause::duplicate(field, at(request, &["name"])));
     }
 }
 
@@ -125,22 +124,17 @@ fn subrequests(alternatives: &[Value], field: &str, causes: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for (index, request) in limited(alternatives, ALTERNATIVES_MAX, field, causes).iter().enumerate() {
         let field = format!("{field}[{index}]");
-        name(request, &field, causes);
-        if !seen.insert(text(request, &["name"])) {
-            causes.push(Cause::duplicate(field.clone(), at(request, &["name"])));
-        }
+        name(request, &field, &mut seen, causes);
         one(request, &field, causes);
     }
 }
 
 /// What both forms of a request have.
 fn one(request: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let class = text(request, &["deviceClassName"]);
-    if class.is_empty() {
-        causes.push(Cause::required(format!("{field}.deviceClassName"), ""));
-    } else if !is_dns_subdomain(class) {
-        let at = at(request, &["deviceClassName"]);
-        causes.push(Cause::invalid(format!("{field}.deviceClassName"), at, "a lowercase RFC 1123 subdomain"));
+    let named = format!("{field}.deviceClassName");
+    match text(request, &["deviceClassName"]) {
+        "" => causes.push(Cause::required(named, "")),
+        _ => subdomain(at(request, &["deviceClassName"]), &named, causes),
     }
     let count = at(request, &["count"]).as_i64().unwrap_or_default();
     match text(request, &["allocationMode"]) {
@@ -296,11 +290,7 @@ fn device_statuses(status: &Value, causes: &mut Vec<Cause>) {
         if !seen.insert(identity(one)) {
             causes.push(Cause::duplicate(field.clone(), one));
         }
-        let count = items(one, &["conditions"]).len();
-        if count > DEVICE_CONDITIONS_MAX {
-            causes.push(Cause::too_many(format!("{field}.conditions"), count, DEVICE_CONDITIONS_MAX));
-        }
-        conditions(one, &field, causes);
+        conditions(one, &field, DEVICE_CONDITIONS_MAX, causes);
     }
 }
 
@@ -308,7 +298,7 @@ fn device_statuses(status: &Value, causes: &mut Vec<Cause>) {
 fn identified(of: &Value, field: &str, causes: &mut Vec<Cause>) {
     driver(at(of, &["driver"]), &format!("{field}.driver"), causes);
     pool(at(of, &["pool"]), &format!("{field}.pool"), causes);
-    device(at(of, &["device"]), &format!("{field}.device"), causes);
+    label(at(of, &["device"]), &format!("{field}.device"), causes);
     let share = at(of, &["shareID"]);
     if share.as_str().is_some_and(|s| !is_uuid(s)) {
         causes.push(Cause::invalid(format!("{field}.shareID"), share, "a lowercase UUID"));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::limited;
 use crate::{
     formats::{is_condition_reason, is_label_key},
     object::{at, items, text},
@@ -15,10 +16,12 @@ const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 32 * 1024;
 const STATUSES: &[&str] = &["False", "True", "Unknown"];
 
-/// Checks the conditions of `holder`, whose path is `path`.
-pub(super) fn conditions(holder: &Value, path: &str, causes: &mut Vec<Cause>) {
+/// Checks the conditions of `holder`, whose path is `path`, and that there are at most `most`.
+pub(super) fn conditions(holder: &Value, path: &str, most: usize, causes: &mut Vec<Cause>) {
+    let all = items(holder, &["conditions"]);
+    limited(all, most, &format!("{path}.conditions"), causes);
     let mut seen = BTreeSet::new();
-    for (index, condition) in items(holder, &["conditions"]).iter().enumerate() {
+    for (index, condition) in all.iter().enumerate() {
         let field = format!("{path}.conditions[{index}]");
         let named = |name: &str| format!("{field}.{name}");
         if !seen.insert(text(condition, &["type"])) {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{conditions::conditions, immutable, limited};
+use super::{conditions::conditions, immutable, label, limited};
 use crate::{
-    formats::{is_dns_label, is_dns_subdomain, is_dns_subdomain_of_any_case, is_label_key, is_label_value},
+    formats::{is_dns_subdomain, is_dns_subdomain_of_any_case, is_label_key, is_label_value, is_pool_name},
     kinds::Part,
     object::{at, default, each, has, items, seconds, set, text},
     refusal::Cause,
@@ -18,7 +18,7 @@ const RULE_CONDITIONS_MAX: usize = 8;
 /// `DriverNameMaxLength`.
 const DRIVER_MAX: usize = 63;
 /// `PoolNameMaxLength`.
-const POOL_MAX: usize = 253;
+pub(super) const POOL_MAX: usize = 253;
 /// `DeviceTaintsMaxLength`.
 const TAINTS_MAX: usize = 16;
 /// `ResourceSliceMaxDevices`, and with taints or counters.
@@ -27,41 +27,29 @@ const ADVANCED_DEVICES_MAX: usize = 64;
 
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
-/// `ValidateCSIDriverName`.
-pub(super) fn driver(driver: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let name = driver.as_str().unwrap_or_default();
-    if name.is_empty() {
+/// A name that has to be there, of this form and length.
+fn named(name: &Value, (has_form, most): (fn(&str) -> bool, usize), field: &str, causes: &mut Vec<Cause>) {
+    let text = name.as_str().unwrap_or_default();
+    if text.is_empty() {
         causes.push(Cause::required(field, ""));
         return;
     }
-    if name.len() > DRIVER_MAX {
-        causes.push(Cause::too_long(field, DRIVER_MAX));
+    if text.len() > most {
+        causes.push(Cause::too_long(field, most));
     }
-    if !is_dns_subdomain_of_any_case(name) {
-        causes.push(Cause::invalid(field, driver, "a lowercase RFC 1123 subdomain"));
+    if !has_form(text) {
+        causes.push(Cause::invalid(field, name, "a lowercase RFC 1123 subdomain"));
     }
+}
+
+/// `ValidateCSIDriverName`.
+pub(super) fn driver(driver: &Value, field: &str, causes: &mut Vec<Cause>) {
+    named(driver, (is_dns_subdomain_of_any_case, DRIVER_MAX), field, causes);
 }
 
 /// `validatePoolName`.
 pub(super) fn pool(pool: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let name = pool.as_str().unwrap_or_default();
-    if name.is_empty() {
-        causes.push(Cause::required(field, ""));
-        return;
-    }
-    if name.len() > POOL_MAX {
-        causes.push(Cause::too_long(field, POOL_MAX));
-    }
-    if !name.split('/').all(is_dns_subdomain) {
-        causes.push(Cause::invalid(field, pool, "a lowercase RFC 1123 subdomain"));
-    }
-}
-
-/// The name of a device.
-pub(super) fn device(device: &Value, field: &str, causes: &mut Vec<Cause>) {
-    if !is_dns_label(device.as_str().unwrap_or_default()) {
-        causes.push(Cause::invalid(field, device, "a lowercase RFC 1123 label"));
-    }
+    named(pool, (is_pool_name, POOL_MAX), field, causes);
 }
 
 /// `validateDeviceToleration`.
@@ -195,7 +183,7 @@ fn devices(spec: &Value, old: &Value, causes: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for (index, published) in limited(devices, most, "spec.devices", causes).iter().enumerate() {
         let field = format!("spec.devices[{index}]");
-        device(at(published, &["name"]), &format!("{field}.name"), causes);
+        label(at(published, &["name"]), &format!("{field}.name"), causes);
         let name = text(published, &["name"]);
         if !seen.insert(name) {
             causes.push(Cause::duplicate(field.clone(), at(published, &["name"])));
@@ -235,18 +223,14 @@ pub(crate) fn taint_rule(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     let mut causes = Vec::new();
     if part == Part::Main {
         let selector = at(new, &["spec", "deviceSelector"]);
-        for (name, check) in [("driver", driver as Check), ("pool", pool), ("device", device)] {
+        for (name, check) in [("driver", driver as Check), ("pool", pool), ("device", label)] {
             if has(selector, &[name]) {
                 check(at(selector, &[name]), &format!("spec.deviceSelector.{name}"), &mut causes);
             }
         }
         taint(at(new, &["spec", "taint"]), at(old, &["spec", "taint"]), "spec.taint", &mut causes);
     } else {
-        let count = items(new, &["status", "conditions"]).len();
-        if count > RULE_CONDITIONS_MAX {
-            causes.push(Cause::too_many("status.conditions", count, RULE_CONDITIONS_MAX));
-        }
-        conditions(at(new, &["status"]), "status", &mut causes);
+        conditions(at(new, &["status"]), "status", RULE_CONDITIONS_MAX, &mut causes);
     }
     causes
 }

@@ -47,6 +47,20 @@ fn limited<'a>(list: &'a [Value], most: usize, field: &str, causes: &mut Vec<Cau
     list
 }
 
+/// A name must be a lowercase RFC 1123 label.
+fn label(name: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if !is_dns_label(name.as_str().unwrap_or_default()) {
+        causes.push(Cause::invalid(field, name, "a lowercase RFC 1123 label"));
+    }
+}
+
+/// A name must be a lowercase RFC 1123 subdomain.
+fn subdomain(name: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if !is_dns_subdomain(name.as_str().unwrap_or_default()) {
+        causes.push(Cause::invalid(field, name, "a lowercase RFC 1123 subdomain"));
+    }
+}
+
 // Namespaces and nodes
 
 pub(crate) fn namespace_defaults(new: &mut Value, old: &Value, _: Timestamp) {
@@ -212,15 +226,9 @@ fn pod_status(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     not_negative(new, &["status", "observedGeneration"], "status.observedGeneration", causes);
     let nominated = at(new, &["status", "nominatedNodeName"]);
     if nominated != at(old, &["status", "nominatedNodeName"])
-        && let Some(name) = nominated.as_str().filter(|name| !name.is_empty())
+        && nominated.as_str().is_some_and(|name| !name.is_empty())
     {
-        if !is_dns_subdomain(name) {
-            causes.push(Cause::invalid(
-                "status.nominatedNodeName",
-                nominated,
-                "a lowercase RFC 1123 subdomain",
-            ));
-        }
+        subdomain(nominated, "status.nominatedNodeName", causes);
         if !text(old, &["spec", "nodeName"]).is_empty() {
             let why = "may not be set on pods that are already bound to a node";
             causes.push(Cause::forbidden("status.nominatedNodeName", why));
@@ -269,23 +277,18 @@ fn extended_resource_claim(pod: &Value, causes: &mut Vec<Cause>) {
             }
             Some(_) => {}
         }
-        if !is_dns_label(request) {
-            // It is not said of which mapping.
-            let field = format!("{PATH}.requestName");
-            causes.push(Cause::invalid(field, &json!(request), "a lowercase RFC 1123 label"));
-        }
+        // It is not said of which mapping.
+        label(&json!(request), &format!("{PATH}.requestName"), causes);
         if !seen.insert(key) {
             for name in ["containerName", "resourceName", "requestName"] {
                 causes.push(Cause::duplicate(named(name), at(mapping, &[name])));
             }
         }
     }
-    let claim = text(status, &["resourceClaimName"]);
-    if claim.is_empty() {
-        causes.push(Cause::required(format!("{PATH}.resourceClaimName"), ""));
-    } else if !is_dns_subdomain(claim) {
-        let field = format!("{PATH}.resourceClaimName");
-        causes.push(Cause::invalid(field, &json!(claim), "a lowercase RFC 1123 subdomain"));
+    let field = format!("{PATH}.resourceClaimName");
+    match text(status, &["resourceClaimName"]) {
+        "" => causes.push(Cause::required(field, "")),
+        claim => subdomain(&json!(claim), &field, causes),
     }
 }
 
@@ -345,7 +348,8 @@ pub(crate) fn pod_group_defaults(new: &mut Value, old: &Value, _: Timestamp) {
 pub(crate) fn pod_group(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     let mut causes = Vec::new();
     if part == Part::Status {
-        conditions(at(new, &["status"]), "status", &mut causes);
+        // There may be as many as one likes.
+        conditions(at(new, &["status"]), "status", usize::MAX, &mut causes);
         entry_statuses(new, &mut causes);
         return causes;
     }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{conditions::conditions, immutable, limited};
+use super::{conditions::conditions, devices::POOL_MAX, immutable, limited};
 use crate::{
-    formats::{is_dns_subdomain, is_dns_subdomain_of_any_case, is_fully_qualified},
+    formats::{is_dns_subdomain, is_dns_subdomain_of_any_case, is_fully_qualified, is_pool_name},
     kinds::Part,
     object::{at, default, has, items, text},
     refusal::Cause,
@@ -20,8 +20,6 @@ const LIMIT: std::ops::RangeInclusive<i64> = 1..=1000;
 const CONDITIONS_MAX: usize = 10;
 /// Types of partitions, and capacities, of one pool.
 const SUMMARY_MAX: usize = 32;
-/// Longest name of a pool, in bytes.
-const NAME_MAX: usize = 253;
 /// Longest `validationError` in bytes.
 const ERROR_MAX: usize = 256;
 
@@ -51,7 +49,9 @@ pub(crate) fn pool_request(new: &Value, old: &Value, part: Part) -> Vec<Cause> {
     if !is.is_null() {
         status(is, &mut causes);
         if was.is_null() {
-            conditions(is, "status", &mut causes);
+            conditions(is, "status", CONDITIONS_MAX, &mut causes);
+        } else {
+            limited(items(is, &["conditions"]), CONDITIONS_MAX, "status.conditions", &mut causes);
         }
     }
     causes
@@ -86,10 +86,10 @@ fn driver(holder: &Value, field: &str, causes: &mut Vec<Cause>) {
 /// `poolName`: its length, and each part of it.
 fn name(holder: &Value, field: &str, causes: &mut Vec<Cause>) {
     let name = text(holder, &["poolName"]);
-    if name.len() > NAME_MAX {
-        causes.push(Cause::too_long(field, NAME_MAX));
+    if name.len() > POOL_MAX {
+        causes.push(Cause::too_long(field, POOL_MAX));
     }
-    if !name.split('/').all(is_dns_subdomain) {
+    if !is_pool_name(name) {
         causes.push(Cause::invalid(field, at(holder, &["poolName"]), SUBDOMAIN));
     }
 }
@@ -117,10 +117,6 @@ fn status(status: &Value, causes: &mut Vec<Cause>) {
     let pools = limited(items(status, &["pools"]), POOLS_MAX, "status.pools", causes);
     for (index, one) in pools.iter().enumerate() {
         pool(one, &format!("status.pools[{index}]"), causes);
-    }
-    let conditions = items(status, &["conditions"]).len();
-    if conditions > CONDITIONS_MAX {
-        causes.push(Cause::too_many("status.conditions", conditions, CONDITIONS_MAX));
     }
 }
 
