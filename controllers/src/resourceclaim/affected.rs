@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use dra_api::{Claim, ClaimEntry, ClaimTemplate, Meta, ObjectKey, Pod, PodGroup, names};
+use dra_api::{Claim, ClaimEntry, ClaimTemplate, ObjectKey, Pod, PodGroup, names};
 
 use super::{
     Key, ResourceClaims,
@@ -53,8 +53,8 @@ impl ResourceClaims {
             self.consider_pod(view, pod, keys);
             if pod.is_done() {
                 release(view, pod, keys);
-            } else if old.is_some_and(|old| old.claim_statuses != pod.claim_statuses) {
-                surplus(view, &pod.meta, keys);
+            } else if old.is_none_or(|old| old.claim_statuses != pod.claim_statuses) {
+                surplus(view, &pod.sibling(&pod.meta.uid), keys);
             }
         }
         if let Some(old) = old
@@ -72,8 +72,8 @@ impl ResourceClaims {
         let old = delta.old.as_deref();
         if let Some(group) = new {
             self.consider_group(view, group, keys);
-            if old.is_some_and(|old| old.claim_statuses != group.claim_statuses) {
-                surplus(view, &group.meta, keys);
+            if old.is_none_or(|old| old.claim_statuses != group.claim_statuses) {
+                surplus(view, &delta.key.sibling(&group.meta.uid), keys);
             }
         }
         let replaced = old.filter(|old| new.is_none_or(|new| new.meta.uid != old.meta.uid));
@@ -140,12 +140,14 @@ impl ResourceClaims {
         }
     }
 
-    /// A claim has appeared: whoever it was made for may not know of it.
+    /// A claim has appeared: whoever it was made for may not know of it, and another one may be there for the same entry.
     fn consider_owner(&self, view: &View, claim: &Claim, keys: &mut BTreeSet<Key>) {
         if let Some(owner) = claim.pod_owner() {
+            surplus(view, &claim.meta.key.sibling(&owner.uid), keys);
             let pod = claim.meta.key.sibling(&owner.name);
             self.consider_pods(view, std::iter::once(&pod), keys);
         } else if let Some(owner) = claim.pod_group_owner() {
+            surplus(view, &claim.meta.key.sibling(&owner.uid), keys);
             let key = claim.meta.key.sibling(&owner.name);
             if let Some(group) = view.pod_groups.get(&key) {
                 self.consider_group(view, group, keys);
@@ -255,14 +257,18 @@ fn release(view: &View, pod: &Pod, keys: &mut BTreeSet<Key>) {
     keys.extend(existing(view, named.chain(extended).chain(reserved).chain(owned)));
 }
 
-/// The claims of an owner whose record changed: one that it no longer names may be a duplicate.
-fn surplus(view: &View, owner: &Meta, keys: &mut BTreeSet<Key>) {
-    let mut owned = view.index.claims_by_owner.get(&owner.key.sibling(&owner.uid)).cloned().peekable();
-    if let Some(first) = owned.next()
-        && owned.peek().is_some()
-    {
-        keys.extend(existing(view, std::iter::once(first).chain(owned)));
+/// Claims for entries for which their owner (by its uid) has several: all but one are too many. Which, that depends on the
+/// owner's record and on each of the claims, in whatever order they become known.
+fn surplus(view: &View, owner: &ObjectKey, keys: &mut BTreeSet<Key>) {
+    let owned = || view.index.claims_by_owner.get(owner).filter_map(|key| view.claims.get(key));
+    let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
+    for claim in owned() {
+        if !seen.insert(&claim.pod_claim_name) {
+            several.insert(&claim.pod_claim_name);
+        }
     }
+    let too_many = owned().filter(|claim| several.contains(&claim.pod_claim_name));
+    keys.extend(too_many.map(|claim| Key::Claim(claim.meta.key.clone())));
 }
 
 fn existing(view: &View, claims: impl Iterator<Item = ObjectKey>) -> impl Iterator<Item = Key> {

@@ -229,6 +229,32 @@ fn of_two_claims_for_one_entry_the_unused_unrecorded_one_is_deleted() {
     }
 }
 
+/// Each of the three may become known last: the owner with its record, the recorded claim, and the one too many.
+#[test]
+fn of_two_claims_for_one_entry_one_goes_in_whatever_order_they_become_known() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        for claims in [["used", "other"], ["other", "used"]] {
+            for (owner_lag, claim_lag) in [(0, 0), (0, 2), (1, 0), (1, 2), (3, 2)] {
+                let mut w = World::default();
+                let owner = if kind == Kind::Pod { pod("o") } else { group("o") };
+                w.server.lag.insert(kind, Duration::from_secs(owner_lag));
+                let uid = w.put(owner.templated("e", "t").recorded("e", Some("used")));
+                for (name, lag) in claims.into_iter().zip([0, claim_lag]) {
+                    w.server.lag.insert(Kind::Claim, Duration::from_secs(lag));
+                    w.put(if kind == Kind::Pod {
+                        claim(name).generated_for("o", &uid, "e")
+                    } else {
+                        claim(name).generated_for_group("o", &uid, "e")
+                    });
+                }
+                w.settle();
+                let case = format!("{kind:?} seen after {owner_lag} s, {} after {claim_lag} s", claims[1]);
+                assert_eq!((w.claim_names(), w.writes()), (vec!["used".to_owned()], 1), "{case}");
+            }
+        }
+    }
+}
+
 /// A scheduler sets the finalizer before it allocates. If it gives up then, nobody ever takes the finalizer off again.
 #[test]
 fn of_two_claims_for_one_entry_the_one_that_a_scheduler_gave_up_is_deleted_too() {
