@@ -158,6 +158,27 @@ fn files_that_are_not_there_and_input_without_objects_are_errors_with_a_text() {
 }
 
 #[test]
+fn a_change_that_cannot_be_read_is_no_change_without_effect() {
+    let rule = "apiVersion: resource.k8s.io/v1\nkind: DeviceTaintRule\nmetadata: {name: r}\nspec: {deviceSelector: {pool: node-1}, \
+                taint: {key: a/b, effect: NoExecute}}\n";
+    let refused = |change: &str| {
+        let output = simulate(&["-f", "cluster.yaml", "--diff", "-"], Some(change));
+        assert!(!output.status.success() && output.stdout.is_empty());
+        text(&output.stderr).to_owned()
+    };
+    assert_eq!(
+        refused(&rule.replace("deviceSelector", "deviceselector")),
+        "dra-controller-manager: --diff: there is no change: no object that a controller here reads\n  standard input, \
+         document 1: DeviceTaintRule r: spec.deviceselector: is no part of resource.k8s.io/v1\n"
+    );
+    assert_eq!(
+        refused(&rule.replace("resource.k8s.io", "resources.k8s.io")),
+        "dra-controller-manager: --diff: there is no change: no object that a controller here reads; skipped 1 \
+         DeviceTaintRule.resources.k8s.io\n"
+    );
+}
+
+#[test]
 fn claims_without_their_pods_are_warned_about() {
     let claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: ns}\nspec: {devices: \
                  {requests: []}}\nstatus: {allocation: {devices: {results: [{request: r, driver: d, pool: p, device: x}]}}, \

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use crate::{
+    fields::unknown_fields,
     kinds::{KINDS, KindInfo, Part, Version},
     object::{meta, set, without_empty},
     refusal::{Cause, Refusal},
@@ -174,12 +175,21 @@ impl Call {
                 self.kind.kind
             )));
         }
-        let object = self.shaped(value).map_err(|e| {
+        let refused = |why: String| {
             Refusal::bad_request(format!(
-                "{} in version \"{}\" cannot be handled as a {}: {e}",
+                "{} in version \"{}\" cannot be handled as a {}: {why}",
                 self.kind.kind, self.version.name, self.kind.kind
             ))
-        })?;
+        };
+        if self.query("fieldValidation") == "Strict" {
+            let unknown = unknown_fields(self.kind.kind, &value);
+            if !unknown.is_empty() {
+                let each: Vec<String> =
+                    unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+                return Err(refused(format!("strict decoding error: {}", each.join(", "))));
+            }
+        }
+        let object = self.shaped(value).map_err(refused)?;
         self.same_place(object)
     }
 

@@ -24,11 +24,13 @@
 //!
 //! What is left out: authorisation, admission webhooks, quota, dry run, `managedFields` in answers (they are kept
 //! inside), conversion between versions beyond `apiVersion`, validation of what no controller writes, types of fields and
-//! unknown fields outside of `metadata` (they are kept as they come), protobuf.
+//! unknown fields outside of `metadata` (they are kept as they come, unless a write asks for `fieldValidation=Strict`),
+//! protobuf.
 
 mod call;
 mod discovery;
 mod faults;
+mod fields;
 mod formats;
 mod kinds;
 mod load;
@@ -44,4 +46,5 @@ mod verbs;
 mod watch;
 
 pub use faults::{Faults, Rates};
+pub use fields::unknown_fields;
 pub use server::{AnswerBody, BeforeAndAfter, Connection, Exchange, Observer, Server};

@@ -108,9 +108,10 @@ impl Api {
         }
     }
 
-    /// Creates an object; false when one of its name is there already.
+    /// Creates an object; false when one of its name is there already. As with kubectl, a field that is written wrong is
+    /// refused, not ignored.
     pub(super) async fn create(&self, kind: &'static str, object: &Value) -> Result<bool> {
-        let path = known(kind)?.path(namespace(object), "");
+        let path = format!("{}?fieldValidation=Strict", known(kind)?.path(namespace(object), ""));
         match self.send(Method::POST, &path, JSON, object).await {
             Ok(_) => Ok(true),
             Err(error) if code(&error) == 409 => Ok(false),

@@ -40,15 +40,11 @@ pub(crate) fn run(options: &SimulateOptions) -> Result<()> {
     if options.strict && !problems.is_empty() {
         bail!("--strict: {} malformed:\n  {}", problems.len(), problems.join("\n  "));
     }
-    ensure!(
-        !base.taken.is_empty(),
-        "there is nothing to simulate: no object that a controller here reads{}",
-        if problems.is_empty() {
-            String::new()
-        } else {
-            format!("; malformed are\n  {}", problems.join("\n  "))
-        }
-    );
+    ensure!(!base.taken.is_empty(), "there is nothing to simulate: {}", base.why_nothing());
+    if let Some(change) = &change {
+        // An answer would look as if the change had no effect.
+        ensure!(!change.taken.is_empty(), "--diff: there is no change: {}", change.why_nothing());
+    }
     let answer = answer(options, lasts, base, change)?;
     let mut out = std::io::stdout().lock();
     match out.write_all(answer.as_bytes()).and_then(|()| out.flush()) {
@@ -133,6 +129,7 @@ fn take(objects: Objects) -> (Reading, Vec<Value>) {
     let reading = Reading {
         warnings: warnings(&taken, &counts),
         objects: counts,
+        replaced: objects.replaced,
         skipped: objects.skipped,
         malformed: objects.problems.iter().map(ToString::to_string).collect(),
     };

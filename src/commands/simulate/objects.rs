@@ -1,11 +1,15 @@
 //! Which of the objects that were found take part, in the versions that the controllers read.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+};
 
 use dra_api::{
     Claim, ClaimTemplate, DeviceTaintRule, Object, Pod, PodGroup, ResourcePoolStatusRequest, names,
 };
 use dra_controllers::view::{DeviceClass, ResourceSlice};
+use dra_embedded::unknown_fields;
 use dra_inhabitants::cluster::{at, items, name, namespace, set, text, uid, version};
 use serde_json::{Map, Value, json};
 
@@ -14,8 +18,10 @@ use crate::input::{Input, Place, Problem, without_position};
 /// Objects that take part, and what became of the others.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    /// In order; of several with the same kind, namespace and name the last one counts.
+    /// In order, each once: of several with the same kind, namespace and name the last one.
     pub(super) taken: Vec<(Place, Value)>,
+    /// How many others of the same kind, namespace and name were replaced.
+    pub(super) replaced: usize,
     /// How many objects were skipped because nobody here reads their kind, by `kind.group`.
     pub(super) skipped: BTreeMap<String, usize>,
     /// What is malformed.
@@ -26,9 +32,23 @@ impl Objects {
     /// Sorts out what was read.
     pub(super) fn of(input: Input) -> Self {
         let mut objects = Self { problems: input.problems, ..Self::default() };
+        let mut positions = HashMap::new();
         for found in input.objects {
             match judge(found.object) {
-                Verdict::Taken(object) => objects.taken.push((found.place, object)),
+                Verdict::Taken(object) => {
+                    let identity = (
+                        text(&object, &["kind"]).to_owned(),
+                        namespace(&object).to_owned(),
+                        name(&object).to_owned(),
+                    );
+                    let position = *positions.entry(identity).or_insert(objects.taken.len());
+                    if let Some(before) = objects.taken.get_mut(position) {
+                        *before = (found.place, object);
+                        objects.replaced = objects.replaced.saturating_add(1);
+                    } else {
+                        objects.taken.push((found.place, object));
+                    }
+                }
                 Verdict::Unread(kind) => *objects.skipped.entry(kind).or_default() += 1,
                 Verdict::Malformed(what) => {
                     objects.problems.push(Problem { place: found.place, what });
@@ -40,6 +60,18 @@ impl Objects {
             (file.clone(), *document, *item)
         });
         objects
+    }
+
+    /// Where all objects are, when none takes part.
+    pub(super) fn why_nothing(&self) -> String {
+        let mut why = "no object that a controller here reads".to_owned();
+        for (kind, count) in &self.skipped {
+            let _ = write!(why, "; skipped {count} {kind}");
+        }
+        for problem in &self.problems {
+            let _ = write!(why, "\n  {problem}");
+        }
+        why
     }
 }
 
@@ -167,6 +199,13 @@ fn check_identity(object: &Value, namespaced: bool) -> Result<(), &'static str> 
 
 /// Reads an object as its controller would; the error names the field.
 fn check(kind: &str, object: &Value) -> Result<(), String> {
+    if version(object).is_empty() {
+        // Somebody wrote it: what is spelt wrong must not look as if it had no effect. A server may be newer than this.
+        let unknown = unknown_fields(kind, object);
+        if !unknown.is_empty() {
+            return Err(format!("{}: is no part of {}", unknown.join(", "), text(object, &["apiVersion"])));
+        }
+    }
     let mut whole;
     let object = if uid(object).is_empty() || version(object).is_empty() {
         // The server gives them.
@@ -266,6 +305,33 @@ mod tests {
             "ResourceClaim old: apiVersion: resource.k8s.io/v1alpha3 is not read here; get the object as \
              resource.k8s.io/v1 (kubectl get resourceclaims.v1.resource.k8s.io)"
         );
+    }
+
+    #[test]
+    fn a_field_that_somebody_spelt_wrong_is_named_and_one_from_a_newer_server_ignored() {
+        let rule = |metadata: &str| {
+            sorted_out(&format!(
+                "apiVersion: resource.k8s.io/v1\nkind: DeviceTaintRule\nmetadata: {{name: r{metadata}}}\nspec: \
+                 {{deviceselector: {{pool: p}}, taint: {{key: k, effect: NoExecute}}}}\n"
+            ))
+        };
+        assert_eq!(
+            rule("").problems[0].what,
+            "DeviceTaintRule r: spec.deviceselector: is no part of resource.k8s.io/v1"
+        );
+        let newer = rule(", uid: u, resourceVersion: '7'");
+        assert_eq!((newer.taken.len(), newer.problems.len()), (1, 0));
+    }
+
+    #[test]
+    fn of_several_versions_of_an_object_the_last_one_counts_once() {
+        let objects = sorted_out(
+            "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {is: first}}}\n--- {apiVersion: v1, kind: Node, metadata: \
+             {name: a}}\n--- {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: default}}\n",
+        );
+        let kinds: Vec<&str> = objects.taken.iter().map(|(_, object)| text(object, &["kind"])).collect();
+        assert_eq!((kinds, objects.replaced), (vec!["Pod", "Node"], 1));
+        assert_eq!(at(&objects.taken[0].1, &["metadata", "labels"]), &Value::Null);
     }
 
     #[test]

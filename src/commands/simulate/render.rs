@@ -88,6 +88,10 @@ fn counted(counts: &BTreeMap<String, usize>) -> String {
 
 fn reading(out: &mut String, what: &str, reading: &Reading) {
     line(out, &format!("{what}: {}.", counted(&reading.objects)));
+    if reading.replaced > 0 {
+        let replaced = count(reading.replaced, "object");
+        line(out, &format!("{what}: {replaced} besides, of which a later version is in it."));
+    }
     if !reading.skipped.is_empty() {
         let number: usize = reading.skipped.values().sum();
         let skipped = count(number, "object");

@@ -193,12 +193,20 @@ pub(super) fn pool_changes(
         .collect()
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Reading {
     /// Objects that take part, by kind.
     pub(super) objects: BTreeMap<String, usize>,
+    /// Objects of which the input has a later version.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) replaced: usize,
     /// Objects of kinds that no controller here reads, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) skipped: BTreeMap<String, usize>,
