@@ -131,10 +131,13 @@ impl Executor {
                 self.note(key, || Happening::Waiting(plan.why.clone()));
             }
             if !plan.lookups.is_empty() {
-                let failures = self.look_up_all(key, plan.lookups).await;
-                for (lookup, failure) in failures {
-                    retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
-                    pass.failed_lookups.push(lookup);
+                for (lookup, result) in self.look_up_all(key, plan.lookups).await {
+                    if let Err(failure) = result {
+                        retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
+                        pass.failed_lookups.push(lookup);
+                    } else {
+                        pass.lookups.push(lookup);
+                    }
                 }
                 continue;
             }
@@ -197,7 +200,11 @@ impl Executor {
 
     // Lookups
 
-    async fn look_up_all(&self, key: &(dyn Display + Sync), lookups: Vec<Lookup>) -> Vec<(Lookup, Failure)> {
+    async fn look_up_all(
+        &self,
+        key: &(dyn Display + Sync),
+        lookups: Vec<Lookup>,
+    ) -> Vec<(Lookup, Result<(), Failure>)> {
         stream::iter(lookups)
             .map(|lookup| async move {
                 let _permit = self.lookups.acquire().await;
@@ -207,13 +214,12 @@ impl Executor {
                     Lookup::PodGroup { key, uid } => self.ascertain::<PodGroup>(key, uid).await,
                     Lookup::ClaimsIn(namespace) => self.list_claims(namespace).await,
                 };
-                result.err().map(|failure| {
+                if let Err(failure) = &result {
                     tracing::info!(%key, %lookup, error = %failure, "could not be read; will be tried again");
-                    (lookup, failure)
-                })
+                }
+                (lookup, result)
             })
             .buffer_unordered(LOOKUPS_AT_ONCE)
-            .filter_map(|failure| async { failure })
             .collect()
             .await
     }

@@ -7,7 +7,7 @@ use dra_api::{Claim, ClaimEntry, ClaimTemplate, ObjectKey, Pod, PodGroup, names}
 
 use super::{
     Key, ResourceClaims,
-    entries::{Recorded, claim_key, find_generated, is_group_entry, recorded},
+    entries::{Recorded, claim_key, find_generated, is_group_entry, recorded, used_instead},
     group::group_owner,
     pod::{Membership, needs_reservation},
 };
@@ -95,6 +95,13 @@ impl ResourceClaims {
         let old = delta.old.as_deref();
         if new.is_some_and(|claim| self.claim_needs_work(view, claim)) {
             keys.insert(Key::Claim(delta.key.clone()));
+        }
+        if let (Some(old), Some(new)) = (old, new)
+            && old.reserved_for.len() < new.reserved_for.len()
+            && is_one_of_several(view, new)
+        {
+            // The record may name another one.
+            self.consider_owner(view, new, keys);
         }
         if let (Some(old), Some(new)) = (old, new)
             && same_for_owners(old, new)
@@ -206,6 +213,7 @@ impl ResourceClaims {
             match name.and_then(|key| view.claims.get(&key)) {
                 None => templated && !self.waits_for_group(view, membership, entry),
                 Some(claim) if templated && !owner.accepts(claim) => true,
+                Some(claim) if templated && used_instead(view, &owner, entry, claim).is_some() => true,
                 Some(claim) => pod.node_name.is_some() && needs_reservation(&owner, entry, claim),
             }
         })
@@ -228,9 +236,10 @@ impl ResourceClaims {
             match recorded(entry, &group.claim_statuses) {
                 Recorded::No => true,
                 Recorded::NotNeeded => false,
-                Recorded::Name(name) => {
-                    view.claims.get(&group.meta.key.sibling(name)).is_none_or(|c| !owner.accepts(c))
-                }
+                Recorded::Name(name) => view
+                    .claims
+                    .get(&group.meta.key.sibling(name))
+                    .is_none_or(|c| !owner.accepts(c) || used_instead(view, &owner, entry, c).is_some()),
             }
         })
     }
@@ -269,6 +278,14 @@ fn surplus(view: &View, owner: &ObjectKey, keys: &mut BTreeSet<Key>) {
     }
     let too_many = owned().filter(|claim| several.contains(&claim.pod_claim_name));
     keys.extend(too_many.map(|claim| Key::Claim(claim.meta.key.clone())));
+}
+
+fn is_one_of_several(view: &View, claim: &Claim) -> bool {
+    let Some(owner) = &claim.controller else { return false };
+    let owned = view.index.claims_by_owner.get(&claim.meta.key.sibling(&owner.uid));
+    owned
+        .filter_map(|key| view.claims.get(key))
+        .any(|other| other.pod_claim_name == claim.pod_claim_name && other.meta.key != claim.meta.key)
 }
 
 fn existing(view: &View, claims: impl Iterator<Item = ObjectKey>) -> impl Iterator<Item = Key> {

@@ -103,10 +103,27 @@ pub(super) fn find_generated<'v>(view: &'v View, owner: &Subject, entry: &str) -
         })
 }
 
+/// The claim for the entry that the owner uses, when it is not the recorded one: a scheduler had found the other before
+/// a manager that did not know of it replaced the record. A kubelet goes by the record.
+pub(super) fn used_instead<'v>(
+    view: &'v View,
+    owner: &Owner<'_>,
+    entry: &ClaimEntry,
+    recorded: &Claim,
+) -> Option<&'v Claim> {
+    let uid = &owner.subject.uid;
+    if has_consumer(recorded, uid) || recorded.controller.as_ref().is_none_or(|c| c.uid != *uid) {
+        return None;
+    }
+    find_generated(view, &owner.subject, &entry.name).filter(|claim| has_consumer(claim, uid))
+}
+
 /// What stands in the status for an entry, checked against the claims.
 pub(super) enum Check {
     /// The entry needs nothing: its claim is there and right, or it has no use for one.
     Settled,
+    /// This other claim is in use.
+    Uses(Arc<str>),
     /// There is none, or it is gone or wrong: another one is needed.
     Needed {
         /// True when the status names one.
@@ -116,7 +133,8 @@ pub(super) enum Check {
     Unknown,
 }
 
-/// Checks the record of one templated entry; asks for the claim if nobody has seen it.
+/// Checks the record of one templated entry. Before a record is replaced, the claim is asked for: whoever recorded it has
+/// seen what the view may not show yet.
 pub(super) fn check(
     view: &View,
     owner: &Owner<'_>,
@@ -130,20 +148,25 @@ pub(super) fn check(
         Recorded::Name(name) => name,
     };
     let key = owner.subject.key.sibling(name);
-    match view.claims.get(&key) {
-        Some(claim) if owner.accepts(claim) => Check::Settled,
-        Some(claim) => {
-            if !owner.owns(claim) {
-                plan.why.push(Why::NotOwned { claim: Arc::clone(name) });
-            }
-            Check::Needed { replaces: true }
+    let claim = view.claims.get(&key);
+    match claim {
+        Some(claim) if owner.accepts(claim) => {
+            let other = used_instead(view, owner, entry, claim);
+            return other.map_or(Check::Settled, |other| Check::Uses(Arc::clone(&other.meta.key.name)));
         }
-        None if view.claims.is_absent(&key, pass.now) => Check::Needed { replaces: true },
-        None => {
-            look_up(Lookup::Claim(key), pass, plan);
-            Check::Unknown
-        }
+        // It is being deleted, and that never changes.
+        Some(claim) if owner.owns(claim) => return Check::Needed { replaces: true },
+        _ => {}
     }
+    let lookup = Lookup::Claim(key);
+    if !pass.lookups.contains(&lookup) {
+        look_up(lookup, pass, plan);
+        return Check::Unknown;
+    }
+    if claim.is_some() {
+        plan.why.push(Why::NotOwned { claim: Arc::clone(name) });
+    }
+    Check::Needed { replaces: true }
 }
 
 /// Asks for a fact, unless asking has already failed in this pass.

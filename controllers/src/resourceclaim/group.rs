@@ -36,6 +36,10 @@ impl ResourceClaims {
             }
             let replaces = match check(view, &owner, entry, pass, &mut plan) {
                 Check::Settled | Check::Unknown => continue,
+                Check::Uses(claim) => {
+                    found.insert(Arc::clone(&entry.name), claim);
+                    continue;
+                }
                 Check::Needed { replaces } => replaces,
             };
             match find_generated(view, &owner.subject, &entry.name) {

@@ -68,7 +68,7 @@ impl ResourceClaims {
         plan
     }
 
-    /// Name of an existing claim that the entry's record lacks. Whatever else the entry needs goes into the plan.
+    /// Name of an existing claim that belongs into the entry's record. Whatever else the entry needs goes into the plan.
     fn plan_entry(
         &self,
         view: &View,
@@ -83,6 +83,7 @@ impl ResourceClaims {
         }
         let replaces = match check(view, owner, entry, pass, plan) {
             Check::Settled | Check::Unknown => return None,
+            Check::Uses(claim) => return Some(claim),
             Check::Needed { replaces } => replaces,
         };
         let refusal = match membership {

@@ -270,14 +270,6 @@ impl View {
 
     /// Drops notes that have become useless.
     pub fn tidy(&mut self, now: Elapsed) {
-        self.pods.forget_old(now);
-        self.pod_groups.forget_old(now);
-        self.claims.forget_old(now);
-        self.templates.forget_old(now);
-        self.slices.forget_old(now);
-        self.classes.forget_old(now);
-        self.taint_rules.forget_old(now);
-        self.pool_requests.forget_old(now);
         self.doubtful.retain(|_, owners| {
             owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
             !owners.is_empty()

@@ -51,8 +51,6 @@ pub struct Store<T> {
     answers: BTreeMap<ObjectKey, Answer>,
     /// Uids that the API server said are gone before the watch did.
     tombstones: BTreeMap<Uid, Elapsed>,
-    /// Keys that a GET did not find, and when.
-    absent: BTreeMap<ObjectKey, Elapsed>,
     /// Uids of objects that were deleted lately, oldest first, and the same as a set.
     deleted: (VecDeque<Uid>, HashSet<Uid>),
     list: u32,
@@ -66,7 +64,6 @@ impl<T> Default for Store<T> {
             entries: HashMap::new(),
             answers: BTreeMap::new(),
             tombstones: BTreeMap::new(),
-            absent: BTreeMap::new(),
             deleted: (VecDeque::new(), HashSet::new()),
             list: 0,
             list_began: Elapsed::ZERO,
@@ -110,12 +107,6 @@ impl<T: Object> Store<T> {
         self.entries.is_empty()
     }
 
-    /// True when a GET lately did not find the key and nothing has shown it since.
-    pub fn is_absent(&self, key: &ObjectKey, now: Elapsed) -> bool {
-        !self.entries.contains_key(key)
-            && self.absent.get(key).is_some_and(|at| now.saturating_sub(*at) < UNCONFIRMED_FOR)
-    }
-
     /// True when the object with this uid was seen to be deleted, or looked for in vain.
     pub fn was_deleted(&self, uid: &Uid) -> bool {
         self.deleted.1.contains(uid)
@@ -140,7 +131,6 @@ impl<T: Object> Store<T> {
         }
         let key = meta.key.clone();
         let seen = meta.resource_version;
-        self.absent.remove(&key);
         if source == Source::Watch && !self.deleted.1.is_empty() {
             // A list that was behind may have lacked it.
             self.deleted.1.remove(&meta.uid);
@@ -203,18 +193,8 @@ impl<T: Object> Store<T> {
 
     /// A GET did not find the key; `known` is what stood there when it was sent.
     pub(super) fn not_found(&mut self, key: &ObjectKey, known: Option<&Uid>, now: Elapsed) -> Option<Box<T>> {
-        match (self.entries.get(key).map(|e| &e.object.meta().uid), known) {
-            (None, _) => {
-                self.absent.insert(key.clone(), now);
-                None
-            }
-            (Some(present), Some(known)) if present == known => {
-                self.absent.insert(key.clone(), now);
-                self.gone(key, known, now)
-            }
-            // Another object has come while the answer was on its way.
-            (Some(_), _) => None,
-        }
+        // Another object may have come while the answer was on its way.
+        self.gone(key, known?, now)
     }
 
     /// A GET begun after this uid was heard of did not show it: it is gone for good.
@@ -249,11 +229,6 @@ impl<T: Object> Store<T> {
             .collect();
         lacking.sort_unstable();
         lacking.into_iter().filter_map(|(key, uid)| self.take(&key, &uid).map(|o| (key, o))).collect()
-    }
-
-    /// Forgets lookups that are too old to be trusted.
-    pub(super) fn forget_old(&mut self, now: Elapsed) {
-        self.absent.retain(|_, at| now.saturating_sub(*at) < UNCONFIRMED_FOR);
     }
 
     fn take(&mut self, key: &ObjectKey, uid: &Uid) -> Option<Box<T>> {
@@ -386,16 +361,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_that_found_nothing_is_trusted_for_a_while_only() {
-        let mut store = Store::<Pod>::default();
-        store.not_found(&key(), None, at(0));
-        assert!(store.is_absent(&key(), at(29)));
-        assert!(!store.is_absent(&key(), at(30)));
-        store.observe(pod("u", 1), Source::Watch, at(5));
-        assert!(!store.is_absent(&key(), at(6)));
-    }
-
-    #[test]
     fn a_lookup_that_found_nothing_says_nothing_about_an_object_that_came_since() {
         let mut store = Store::<Pod>::default();
         store.observe(pod("new", 9), Source::Watch, at(1));
@@ -403,7 +368,6 @@ mod tests {
         assert!(store.not_found(&key(), Some(&"old".into()), at(2)).is_none());
         assert_eq!(version(&store), Some(9));
         assert!(store.not_found(&key(), Some(&"new".into()), at(3)).is_some());
-        assert!(store.is_absent(&key(), at(3)));
     }
 
     #[test]

@@ -420,7 +420,9 @@ impl Driver {
             let plan = self.planner.plan(&self.view, key, &pass);
             self.why.insert(key.clone(), plan.why.iter().map(ToString::to_string).collect());
             for lookup in &plan.lookups {
-                if self.look_up(server, lookup).is_err() {
+                if self.look_up(server, lookup).is_ok() {
+                    pass.lookups.push(lookup.clone());
+                } else {
                     trouble = true;
                     pass.failed_lookups.push(lookup.clone());
                 }
@@ -442,7 +444,7 @@ impl Driver {
                     meddle(server, &action);
                 }
                 self.give_way(server);
-                super::guards::check(server, &action);
+                super::guards::check(server, &self.view, &action);
                 self.log.push(action.to_string());
                 if self.carry_out(server, &action).is_err() {
                     trouble = true;

@@ -1,12 +1,17 @@
 //! What no action may do, whatever the view believed: checked against the server's truth before each write.
 
+use std::sync::Arc;
+
 use dra_api::ObjectKey;
-use dra_controllers::plan::{Action, DeleteReason, Precondition, SubjectKind};
+use dra_controllers::{
+    plan::{Action, DeleteReason, Precondition, Subject, SubjectKind},
+    view::View,
+};
 use serde_json::Value;
 
 use super::{
     objects::{ANNOTATION, FINALIZER},
-    server::{Kind, Server, items, statuses, uid_of, version_of},
+    server::{Kind, Server, items, key_of, statuses, uid_of, version_of},
 };
 
 /// True when a Pod will never need its claims again.
@@ -55,37 +60,23 @@ fn holds(server: &Server, claim: &Precondition) -> Option<std::sync::Arc<Value>>
         .filter(|c| *claim.uid == *uid_of(c) && version_of(c) == claim.resource_version.0)
 }
 
+/// How names of claims begin that another manager makes.
+pub(crate) const RIVAL: &str = "rival-";
+
 /// Panics when an action would do harm. Actions whose preconditions fail are left to the server.
-pub(crate) fn check(server: &Server, action: &Action) {
+pub(crate) fn check(server: &Server, view: &View, action: &Action) {
     match action {
         Action::Create(new) => {
             for claim in server.owned(&new.owner.uid) {
                 let same = made_for(&claim) == Some((&*new.owner.uid, &*new.entry))
                     && claim["metadata"]["namespace"] == *new.owner.key.namespace;
-                assert!(!same || is_deleting(&claim), "a second claim for one entry: {action}");
+                // What another manager has just made, nobody can know.
+                let rival = claim["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(RIVAL))
+                    && view.claims.get(&key_of(&claim)).is_none();
+                assert!(!same || is_deleting(&claim) || rival, "a second claim for one entry: {action}");
             }
         }
-        Action::Record { owner, statuses: new } => {
-            let kind = match owner.kind {
-                SubjectKind::Pod => Kind::Pod,
-                SubjectKind::PodGroup => Kind::PodGroup,
-                SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
-            };
-            let Some(object) = server.get(kind, &owner.key).filter(|o| *owner.uid == *uid_of(o)) else {
-                return;
-            };
-            for (entry, old) in statuses(&object) {
-                let name = new.iter().find(|(e, _)| **e == *entry).map(|(_, n)| &**n);
-                assert!(name.is_some(), "a status list that shrinks by {entry}: {action}");
-                if name == Some(&old) {
-                    continue;
-                }
-                if let Some(claim) = server.get(Kind::Claim, &owner.key.sibling(&old.as_str().into())) {
-                    let right = made_for(&claim) == Some((&*owner.uid, &entry)) && !is_deleting(&claim);
-                    assert!(!right, "a recorded claim that is right is replaced: {action}");
-                }
-            }
-        }
+        Action::Record { owner, statuses } => check_record(server, view, action, owner, statuses),
         Action::Release { claim, consumers, deallocate } => {
             let Some(object) = holds(server, claim) else { return };
             let (mut left, mut has) = (0, 0);
@@ -146,5 +137,46 @@ pub(crate) fn check(server: &Server, action: &Action) {
         | Action::CreateRule(_)
         | Action::CorrectRule(_)
         | Action::DeleteRule { .. } => {}
+    }
+}
+
+fn check_record(
+    server: &Server,
+    view: &View,
+    action: &Action,
+    owner: &Subject,
+    new: &[(Arc<str>, Arc<str>)],
+) {
+    let kind = match owner.kind {
+        SubjectKind::Pod => Kind::Pod,
+        SubjectKind::PodGroup => Kind::PodGroup,
+        SubjectKind::DeviceTaintRule => panic!("claims are not recorded in rules"),
+    };
+    let Some(object) = server.get(kind, &owner.key).filter(|o| *owner.uid == *uid_of(o)) else {
+        return;
+    };
+    let seen = match kind {
+        Kind::Pod => view.pods.get(&owner.key).map(|pod| &pod.claim_statuses),
+        _ => view.pod_groups.get(&owner.key).map(|group| &group.claim_statuses),
+    };
+    for (entry, old) in statuses(&object) {
+        let is_seen = seen.is_some_and(|s| s.iter().any(|s| s.claim_name.as_deref() == Some(&old)));
+        if old.starts_with(RIVAL) && !is_seen {
+            continue;
+        }
+        let name = new.iter().find(|(e, _)| **e == *entry).map(|(_, n)| &**n);
+        assert!(name.is_some(), "a status list that shrinks by {entry}: {action}");
+        if name == Some(&old) {
+            continue;
+        }
+        if let Some(claim) = server.get(Kind::Claim, &owner.key.sibling(&old.as_str().into())) {
+            let used = |c: &Value| items(&c["status"]["reservedFor"]).any(|r| r["uid"] == *owner.uid);
+            let made = (&*owner.uid, entry.as_str());
+            let right = made_for(&claim) == Some(made) && !is_deleting(&claim);
+            // Unless it uses the other one already.
+            let mut others = server.owned(&owner.uid).into_iter().filter(|c| made_for(c) == Some(made));
+            let right = right && (used(&claim) || !others.any(|c| used(&c)));
+            assert!(!right, "a recorded claim that is right is replaced: {action}");
+        }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) struct Server {
     /// Status entries that our field manager owns, by the owner's uid.
     applied: BTreeMap<String, BTreeSet<String>>,
     watches: BTreeMap<Kind, VecDeque<Event>>,
-    revision: u64,
+    pub(crate) revision: u64,
     uids: u64,
     suffixes: u64,
     /// Every list of recorded claims that a Pod or PodGroup ever had, by its uid.

@@ -255,6 +255,71 @@ fn of_two_claims_for_one_entry_one_goes_in_whatever_order_they_become_known() {
     }
 }
 
+/// Two managers whose watches show different things would otherwise replace each other's records as fast as they can.
+#[test]
+fn a_record_of_another_manager_is_replaced_only_after_the_claim_was_asked_for() {
+    // The view still has the claim of that name that an earlier Pod had.
+    let mut w = World::default();
+    w.put(template("t"));
+    w.put(claim("same").generated_for("p", "uid-before", "e"));
+    w.seen();
+    w.server.lag.insert(Kind::Claim, MINUTE);
+    w.vanish(Kind::Claim, "same");
+    w.put(claim("same").generated_for("p", "uid-p", "e"));
+    w.put(pod("p").uid("uid-p").templated("e", "t").recorded("e", Some("same")));
+    w.run_for(2 * MINUTE);
+    assert_eq!((w.recorded(Kind::Pod, "p"), w.writes()), (map([("e", "same")]), 0));
+
+    // It was not there when we looked, and has been made since.
+    let mut w = World::default();
+    w.put(template("t"));
+    w.put(pod("p").uid("uid-p").templated("e", "t").recorded("e", Some("late")));
+    w.settle();
+    assert_eq!(w.requests(Verb::RecordPod), 1);
+    w.server.lag.insert(Kind::Claim, MINUTE);
+    w.put(claim("late").generated_for("p", "uid-p", "e"));
+    w.edit(Kind::Pod, "p", |p| p["status"]["resourceClaimStatuses"][0]["resourceClaimName"] = json!("late"));
+    w.run_for(2 * MINUTE);
+    assert_eq!((w.recorded(Kind::Pod, "p"), w.requests(Verb::RecordPod)), (map([("e", "late")]), 1));
+    assert_eq!(w.claim_names(), ["late"], "ours is one too many");
+}
+
+/// A manager that does not know yet of a record replaces it, and a scheduler has already allocated what it named: by the
+/// record the kubelet would wait for a claim that nobody allocates any more.
+#[test]
+fn a_claim_that_its_owner_uses_is_recorded_instead_of_an_unused_one() {
+    for kind in [Kind::Pod, Kind::PodGroup] {
+        for later in [false, true] {
+            let consumer =
+                if kind == Kind::Pod { pod_consumer("o", "uid-o") } else { group_consumer("o", "uid-o") };
+            let reserve = |c: &mut Value| {
+                c["status"] = json!({"allocation": {"devices": {"results": []}}, "reservedFor": [consumer]});
+            };
+            let mut w = with_two_claims(
+                kind,
+                |_| {},
+                |c| {
+                    if !later {
+                        reserve(c);
+                    }
+                },
+            );
+            if later {
+                // We have not got to it when that happens.
+                w.seen();
+                w.edit(Kind::Claim, "other", reserve);
+            }
+            w.settle();
+            assert_eq!(w.recorded(kind, "o"), map([("e", "other")]), "{kind:?} {later}");
+            assert_eq!(w.claim_names(), ["other"], "{kind:?} {later}");
+            let rest = w.writes();
+            w.resync();
+            w.settle();
+            assert_eq!(w.writes(), rest);
+        }
+    }
+}
+
 /// A scheduler sets the finalizer before it allocates. If it gives up then, nobody ever takes the finalizer off again.
 #[test]
 fn of_two_claims_for_one_entry_the_one_that_a_scheduler_gave_up_is_deleted_too() {
@@ -336,7 +401,7 @@ fn with_two_claims(
     let mut w = World::default();
     w.put(template("t"));
     let owner = if kind == Kind::Pod { pod("o") } else { group("o") };
-    let uid = w.put(owner.templated("e", "t").recorded("e", Some("used")));
+    let uid = w.put(owner.uid("uid-o").templated("e", "t").recorded("e", Some("used")));
     let made = |name: &str| {
         if kind == Kind::Pod {
             claim(name).generated_for("o", &uid, "e")

@@ -13,7 +13,7 @@ use dra_controllers::resourceclaim::Gates;
 use crate::common::{
     ALL_ON, World, all_gates,
     driver::Verb,
-    guards::{is_deleting, is_done, is_live_consumer, made_for},
+    guards::{RIVAL, is_deleting, is_done, is_live_consumer, made_for},
     objects::*,
     server::{Kind, Refusal, items, key_of, statuses, uid_of},
 };
@@ -54,6 +54,8 @@ enum Happening {
     Meddle(u8),
     /// Somebody removes an entry from a recorded list.
     Forget(u8, bool),
+    /// Another manager makes a claim for an entry, and records it if none is recorded.
+    Rival(u8, bool),
     /// Somebody holds a claim with a finalizer of their own, or lets go of it.
     Hold(u8),
     LetGo(u8),
@@ -93,6 +95,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => (0..8u8).prop_map(H::TouchClaim),
         1 => (0..8u8).prop_map(H::Meddle),
         1 => (0..PODS, any::<bool>()).prop_map(|(n, pod)| H::Forget(n, pod)),
+        2 => (0..PODS, any::<bool>()).prop_map(|(n, pod)| H::Rival(n, pod)),
         1 => (0..8u8).prop_map(H::Hold),
         1 => (0..8u8).prop_map(H::LetGo),
         1 => Just(H::CollectGarbage),
@@ -277,6 +280,11 @@ fn happen(w: &mut World, lives: &mut Lives, what: &Happening) {
                 }
             });
         }
+        H::Rival(n, of_pod) => {
+            let (kind, name) =
+                if *of_pod { (Kind::Pod, pod_name(n)) } else { (Kind::PodGroup, lives.group(n % GROUPS)) };
+            rival(w, kind, &name);
+        }
         H::Hold(n) => {
             if let Some(name) = nth_claim(w, *n) {
                 edit_if_there(w, Kind::Claim, &name, |c| {
@@ -333,6 +341,28 @@ fn let_go(w: &mut World, name: &str) {
             list.retain(|f| f != "example.com/hold");
         }
     });
+}
+
+/// A claim as another manager would make and record it for the last entry that has a template.
+fn rival(w: &mut World, kind: Kind, name: &str) {
+    let Some(owner) = w.get(kind, name).filter(|o| !is_deleting(o) && !is_done(o)) else { return };
+    let templated =
+        items(&owner["spec"]["resourceClaims"]).filter(|e| e["resourceClaimTemplateName"].is_string());
+    let Some(entry) = templated.last().and_then(|e| e["name"].as_str()) else { return };
+    let is_recorded = items(&owner["status"]["resourceClaimStatuses"]).any(|s| s["name"] == entry);
+    if is_recorded && !statuses(&owner).contains_key(entry) {
+        // It was found not to be needed.
+        return;
+    }
+    let made = format!("{RIVAL}{}", w.server.revision);
+    w.put(match kind {
+        Kind::PodGroup => claim(&made).generated_for_group(name, uid_of(&owner), entry),
+        _ => claim(&made).generated_for(name, uid_of(&owner), entry),
+    });
+    if !is_recorded {
+        let item = json!({"name": entry, "resourceClaimName": made});
+        edit_if_there(w, kind, name, |o| push(o, "status", "resourceClaimStatuses", item));
+    }
 }
 
 /// The scheduler gives up on a Pod: its reservations go, allocations stay for the next try.
@@ -401,7 +431,10 @@ fn check_owner(w: &World, kind: Kind, owner: &Value) {
             assert!(mine.is_empty(), "{what} needs no claim: {mine:?}");
             continue;
         }
-        assert!(mine.len() <= 1, "{what}: {mine:?}");
+        // It is being deleted, and stands as long as it is used.
+        let in_use = recorded.get(entry_name).and_then(|c| w.get(Kind::Claim, c)).is_some_and(|c| {
+            is_deleting(&c) && items(&c["status"]["reservedFor"]).any(|r| r["uid"] == uid_of(owner))
+        });
         match &group {
             Some(None) => continue,
             Some(Some(g)) if items(&g["spec"]["resourceClaims"]).any(|e| e == entry) => {
@@ -415,18 +448,15 @@ fn check_owner(w: &World, kind: Kind, owner: &Value) {
                 }
                 let theirs = statuses(g).get(entry_name).cloned();
                 let theirs = theirs.filter(|c| w.get(Kind::Claim, c).is_some_and(|c| !is_deleting(&c)));
-                if theirs.is_some() {
+                if theirs.is_some() && !in_use {
                     assert_eq!(recorded.get(entry_name), theirs.as_ref(), "{what}");
                 }
                 continue;
             }
             _ => {}
         }
+        assert!(mine.len() <= 1, "{what}: {mine:?}");
         if let Some(one) = mine.first() {
-            let in_use = recorded.get(entry_name).and_then(|c| w.get(Kind::Claim, c));
-            let in_use = in_use.is_some_and(|c| {
-                is_deleting(&c) && items(&c["status"]["reservedFor"]).any(|r| r["uid"] == uid_of(owner))
-            });
             assert!(in_use || recorded.get(entry_name) == Some(one), "{what}: {one} in {recorded:?}");
         } else if w.get(Kind::Template, template).is_some() {
             let kept = recorded.get(entry_name).and_then(|c| w.get(Kind::Claim, c));
