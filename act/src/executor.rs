@@ -131,13 +131,10 @@ impl Executor {
                 self.note(key, || Happening::Waiting(plan.why.clone()));
             }
             if !plan.lookups.is_empty() {
-                for (lookup, result) in self.look_up_all(key, plan.lookups).await {
-                    if let Err(failure) = result {
-                        retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
-                        pass.failed_lookups.push(lookup);
-                    } else {
-                        pass.lookups.push(lookup);
-                    }
+                let failures = self.look_up_all(key, plan.lookups).await;
+                for (lookup, failure) in failures {
+                    retry = Some(retry.unwrap_or_default().max(failure.retry_after()));
+                    pass.failed_lookups.push(lookup);
                 }
                 continue;
             }
@@ -200,11 +197,7 @@ impl Executor {
 
     // Lookups
 
-    async fn look_up_all(
-        &self,
-        key: &(dyn Display + Sync),
-        lookups: Vec<Lookup>,
-    ) -> Vec<(Lookup, Result<(), Failure>)> {
+    async fn look_up_all(&self, key: &(dyn Display + Sync), lookups: Vec<Lookup>) -> Vec<(Lookup, Failure)> {
         stream::iter(lookups)
             .map(|lookup| async move {
                 let _permit = self.lookups.acquire().await;
@@ -214,12 +207,13 @@ impl Executor {
                     Lookup::PodGroup { key, uid } => self.ascertain::<PodGroup>(key, uid).await,
                     Lookup::ClaimsIn(namespace) => self.list_claims(namespace).await,
                 };
-                if let Err(failure) = &result {
+                result.err().map(|failure| {
                     tracing::info!(%key, %lookup, error = %failure, "could not be read; will be tried again");
-                }
-                (lookup, result)
+                    (lookup, failure)
+                })
             })
             .buffer_unordered(LOOKUPS_AT_ONCE)
+            .filter_map(|failure| async { failure })
             .collect()
             .await
     }

@@ -77,8 +77,6 @@ pub struct Pass {
     pub wall: Timestamp,
     /// Entries whose claim could not be created.
     pub failed_creates: Vec<Arc<str>>,
-    /// Facts that were fetched: what the view says about these is no older than the pass.
-    pub lookups: Vec<Lookup>,
     /// Facts that could not be fetched.
     pub failed_lookups: Vec<Lookup>,
 }

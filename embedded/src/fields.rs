@@ -1,4 +1,4 @@
-//! Fields that the API does not have: what `fieldValidation=Strict` refuses, and with it `kubectl apply`.
+//! Fields that the API does not have: what `fieldValidation=Strict` refuses in a POST or PUT.
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -13,12 +13,15 @@ use k8s_openapi::api::{
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
+use serde_path_to_error::{Segment, Track};
+
+/// How many names of quantities are written out for one object; those of resources are few.
+const NUMERIC_KEYS_MAX: usize = 64;
 
 /// The fields of an object that its kind does not have, as `spec.devices[0].tains`, in the version in which the server
 /// keeps it. None for kinds that the server does not have.
 ///
-/// A value of a wrong type ends the search; it is for others to refuse. (Numbers where the API says Quantity are such
-/// values, although the API accepts them.)
+/// A value of a wrong type ends the search; it is for others to refuse.
 #[must_use]
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
     match kind {
@@ -44,9 +47,43 @@ fn ignored_by<T: DeserializeOwned>(object: &Value) -> Vec<String> {
         // The type accepts its own version only.
         fields.remove("apiVersion");
     }
-    let mut ignored = Vec::new();
-    let _: Result<T, _> = serde_ignored::deserialize(object, |path| ignored.push(written(&path)));
-    ignored
+    for _ in 0..NUMERIC_KEYS_MAX {
+        let mut ignored = Vec::new();
+        let mut track = Track::new();
+        let values = serde_path_to_error::Deserializer::new(object.clone(), &mut track);
+        let read: Result<T, _> = serde_ignored::deserialize(values, |path| ignored.push(written(&path)));
+        let path = track.path();
+        match (read, path.iter().next_back()) {
+            // A Quantity may be a number; the type knows it as a text only.
+            (Err(_), Some(Segment::Map { key })) if write_numbers_out(&mut object, key) => {}
+            _ => return ignored,
+        }
+    }
+    Vec::new()
+}
+
+/// Makes texts of the numbers under a key, wherever they are; false when there are none.
+fn write_numbers_out(value: &mut Value, key: &str) -> bool {
+    let mut found = false;
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if name == key && value.is_number() {
+                    *value = Value::String(value.to_string());
+                    found = true;
+                } else {
+                    found |= write_numbers_out(value, key);
+                }
+            }
+        }
+        Value::Array(values) => {
+            for value in values {
+                found |= write_numbers_out(value, key);
+            }
+        }
+        _ => {}
+    }
+    found
 }
 
 /// As Kubernetes writes the path of a field.
@@ -82,6 +119,19 @@ mod tests {
             unknown_fields("ResourceSlice", &slice),
             ["spec.devices[1].attributes.any/name.strng", "spec.devices[1].taint"]
         );
+    }
+
+    #[test]
+    fn a_number_as_quantity_does_not_hide_what_comes_after_it() {
+        let pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "c", "resources": {"limits": {"cpu": 1, "example.com/gpu": 2}, "requests": {"cpu": 0.5}}},
+            {"name": "d", "resources": {"limits": {"cpu": 1}}}], "resourceClaim": []}});
+        assert_eq!(unknown_fields("Pod", &pod), ["spec.resourceClaim"]);
+        let slice = json!({"spec": {"driver": "d", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "a", "capacity": {"memory": {"value": 80}}, "taint": []}]}});
+        assert_eq!(unknown_fields("ResourceSlice", &slice), ["spec.devices[0].taint"]);
+        let wrong = json!({"spec": {"driver": 7, "pool": {}, "unknown": true}});
+        assert_eq!(unknown_fields("ResourceSlice", &wrong), ["spec.unknown"]);
     }
 
     #[test]

@@ -24,7 +24,7 @@
 //!
 //! What is left out: authorisation, admission webhooks, quota, dry run, `managedFields` in answers (they are kept
 //! inside), conversion between versions beyond `apiVersion`, validation of what no controller writes, types of fields and
-//! unknown fields outside of `metadata` (they are kept as they come, unless a write asks for `fieldValidation=Strict`),
+//! unknown fields outside of `metadata` (they are kept as they come, unless a POST or PUT asks for `fieldValidation=Strict`),
 //! protobuf.
 
 mod call;

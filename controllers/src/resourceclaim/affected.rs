@@ -7,7 +7,7 @@ use dra_api::{Claim, ClaimEntry, ClaimTemplate, ObjectKey, Pod, PodGroup, names}
 
 use super::{
     Key, ResourceClaims,
-    entries::{Recorded, claim_key, find_generated, is_group_entry, recorded, used_instead},
+    entries::{Recorded, claim_key, find_generated, has_consumer, is_group_entry, recorded},
     group::group_owner,
     pod::{Membership, needs_reservation},
 };
@@ -53,7 +53,8 @@ impl ResourceClaims {
             self.consider_pod(view, pod, keys);
             if pod.is_done() {
                 release(view, pod, keys);
-            } else if old.is_none_or(|old| old.claim_statuses != pod.claim_statuses) {
+            } else if old.is_none_or(|o| o.meta.uid != pod.meta.uid || o.claim_statuses != pod.claim_statuses)
+            {
                 surplus(view, &pod.sibling(&pod.meta.uid), keys);
             }
         }
@@ -72,7 +73,7 @@ impl ResourceClaims {
         let old = delta.old.as_deref();
         if let Some(group) = new {
             self.consider_group(view, group, keys);
-            if old.is_none_or(|old| old.claim_statuses != group.claim_statuses) {
+            if old.is_none_or(|o| o.meta.uid != group.meta.uid || o.claim_statuses != group.claim_statuses) {
                 surplus(view, &delta.key.sibling(&group.meta.uid), keys);
             }
         }
@@ -96,17 +97,18 @@ impl ResourceClaims {
         if new.is_some_and(|claim| self.claim_needs_work(view, claim)) {
             keys.insert(Key::Claim(delta.key.clone()));
         }
-        if let (Some(old), Some(new)) = (old, new)
-            && old.reserved_for.len() < new.reserved_for.len()
-            && is_one_of_several(view, new)
+        if let Some(new) = new
+            && let Some(owner) = new.pod_owner()
+            && has_consumer(new, &owner.uid)
+            && old.is_none_or(|old| !has_consumer(old, &owner.uid))
         {
-            // The record may name another one.
-            self.consider_owner(view, new, keys);
+            // Its Pod's record may name another one.
+            self.consider_pods(view, std::iter::once(&delta.key.sibling(&owner.name)), keys);
         }
         if let (Some(old), Some(new)) = (old, new)
             && same_for_owners(old, new)
         {
-            // Growing reservations concern nobody else; whoever was taken off may need to be put back.
+            // Growing reservations concern no others; whoever was taken off may need to be put back.
             for lost in old.reserved_for.iter().filter(|c| !new.reserved_for.contains(c)) {
                 let key = delta.key.sibling(&lost.name);
                 if lost.is_pod() {
@@ -122,10 +124,17 @@ impl ResourceClaims {
         }
         if let Some(new) = new
             && old.is_none_or(|old| {
-                old.controller != new.controller || old.pod_claim_name != new.pod_claim_name
+                old.meta.uid != new.meta.uid
+                    || old.controller != new.controller
+                    || old.pod_claim_name != new.pod_claim_name
             })
         {
             self.consider_owner(view, new, keys);
+            let is_recorded = view.index.pods_by_claim.get(&delta.key).next().is_some()
+                || view.index.groups_by_claim.get(&delta.key).next().is_some();
+            if let Some(owner) = new.controller.as_ref().filter(|_| is_recorded) {
+                surplus(view, &delta.key.sibling(&owner.uid), keys);
+            }
         }
         self.consider_pods(view, view.index.pods_by_claim.get(&delta.key), keys);
         for key in view.index.groups_by_claim.get(&delta.key) {
@@ -147,14 +156,12 @@ impl ResourceClaims {
         }
     }
 
-    /// A claim has appeared: whoever it was made for may not know of it, and another one may be there for the same entry.
+    /// A claim has appeared: whoever it was made for may not know of it.
     fn consider_owner(&self, view: &View, claim: &Claim, keys: &mut BTreeSet<Key>) {
         if let Some(owner) = claim.pod_owner() {
-            surplus(view, &claim.meta.key.sibling(&owner.uid), keys);
             let pod = claim.meta.key.sibling(&owner.name);
             self.consider_pods(view, std::iter::once(&pod), keys);
         } else if let Some(owner) = claim.pod_group_owner() {
-            surplus(view, &claim.meta.key.sibling(&owner.uid), keys);
             let key = claim.meta.key.sibling(&owner.name);
             if let Some(group) = view.pod_groups.get(&key) {
                 self.consider_group(view, group, keys);
@@ -213,7 +220,7 @@ impl ResourceClaims {
             match name.and_then(|key| view.claims.get(&key)) {
                 None => templated && !self.waits_for_group(view, membership, entry),
                 Some(claim) if templated && !owner.accepts(claim) => true,
-                Some(claim) if templated && used_instead(view, &owner, entry, claim).is_some() => true,
+                Some(claim) if templated && owner.used_instead(view, entry, claim).is_some() => true,
                 Some(claim) => pod.node_name.is_some() && needs_reservation(&owner, entry, claim),
             }
         })
@@ -236,10 +243,9 @@ impl ResourceClaims {
             match recorded(entry, &group.claim_statuses) {
                 Recorded::No => true,
                 Recorded::NotNeeded => false,
-                Recorded::Name(name) => view
-                    .claims
-                    .get(&group.meta.key.sibling(name))
-                    .is_none_or(|c| !owner.accepts(c) || used_instead(view, &owner, entry, c).is_some()),
+                Recorded::Name(name) => {
+                    view.claims.get(&group.meta.key.sibling(name)).is_none_or(|c| !owner.accepts(c))
+                }
             }
         })
     }
@@ -278,14 +284,6 @@ fn surplus(view: &View, owner: &ObjectKey, keys: &mut BTreeSet<Key>) {
     }
     let too_many = owned().filter(|claim| several.contains(&claim.pod_claim_name));
     keys.extend(too_many.map(|claim| Key::Claim(claim.meta.key.clone())));
-}
-
-fn is_one_of_several(view: &View, claim: &Claim) -> bool {
-    let Some(owner) = &claim.controller else { return false };
-    let owned = view.index.claims_by_owner.get(&claim.meta.key.sibling(&owner.uid));
-    owned
-        .filter_map(|key| view.claims.get(key))
-        .any(|other| other.pod_claim_name == claim.pod_claim_name && other.meta.key != claim.meta.key)
 }
 
 fn existing(view: &View, claims: impl Iterator<Item = ObjectKey>) -> impl Iterator<Item = Key> {

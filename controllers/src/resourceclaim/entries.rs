@@ -77,6 +77,30 @@ impl Owner<'_> {
             })
     }
 
+    /// The claim with which the scheduler brought this Pod to its node, when that is not the recorded one: a manager that
+    /// did not know of it has replaced the record since. The kubelet goes by the record, and nobody allocates for a Pod
+    /// that has a node.
+    pub(super) fn used_instead<'v>(
+        &self,
+        view: &'v View,
+        entry: &ClaimEntry,
+        recorded: &Claim,
+    ) -> Option<&'v Claim> {
+        let (pod, _) = self.pod?;
+        let (node, uid) = (pod.node_name.as_ref()?, &pod.meta.uid);
+        let own = |c: &Claim| c.pod_owner().is_some_and(|owner| owner.uid == *uid);
+        if recorded.allocation.is_some() || !own(recorded) {
+            return None;
+        }
+        let reaches = |c: &Claim| c.allocation.as_ref().is_some_and(|a| a.reach.may_reach(node));
+        view.index
+            .claims_by_owner
+            .get(&pod.sibling(uid))
+            .filter_map(|key| view.claims.get(key))
+            .filter(|c| own(c) && c.pod_claim_name.as_ref() == Some(&entry.name))
+            .find(|c| has_consumer(c, uid) && reaches(c))
+    }
+
     /// True when the recorded claim is right for its entry.
     pub(super) fn accepts(&self, claim: &Claim) -> bool {
         self.owns(claim) && serves(claim, self.is_reserved(claim))
@@ -103,21 +127,6 @@ pub(super) fn find_generated<'v>(view: &'v View, owner: &Subject, entry: &str) -
         })
 }
 
-/// The claim for the entry that the owner uses, when it is not the recorded one: a scheduler had found the other before
-/// a manager that did not know of it replaced the record. A kubelet goes by the record.
-pub(super) fn used_instead<'v>(
-    view: &'v View,
-    owner: &Owner<'_>,
-    entry: &ClaimEntry,
-    recorded: &Claim,
-) -> Option<&'v Claim> {
-    let uid = &owner.subject.uid;
-    if has_consumer(recorded, uid) || recorded.controller.as_ref().is_none_or(|c| c.uid != *uid) {
-        return None;
-    }
-    find_generated(view, &owner.subject, &entry.name).filter(|claim| has_consumer(claim, uid))
-}
-
 /// What stands in the status for an entry, checked against the claims.
 pub(super) enum Check {
     /// The entry needs nothing: its claim is there and right, or it has no use for one.
@@ -133,12 +142,13 @@ pub(super) enum Check {
     Unknown,
 }
 
-/// Checks the record of one templated entry. Before a record is replaced, the claim is asked for: whoever recorded it has
-/// seen what the view may not show yet.
+/// Checks the record of one templated entry. Before a record is replaced, the claims are asked for: whoever recorded one
+/// has seen what the view may not show yet. `refused` says that the record will not be replaced anyway.
 pub(super) fn check(
     view: &View,
     owner: &Owner<'_>,
     entry: &ClaimEntry,
+    refused: bool,
     pass: &Pass,
     plan: &mut Plan,
 ) -> Check {
@@ -148,25 +158,39 @@ pub(super) fn check(
         Recorded::Name(name) => name,
     };
     let key = owner.subject.key.sibling(name);
-    let claim = view.claims.get(&key);
-    match claim {
+    match view.claims.get(&key) {
         Some(claim) if owner.accepts(claim) => {
-            let other = used_instead(view, owner, entry, claim);
-            return other.map_or(Check::Settled, |other| Check::Uses(Arc::clone(&other.meta.key.name)));
+            let Some(other) = owner.used_instead(view, entry, claim) else { return Check::Settled };
+            let read = [&key, &other.meta.key].map(|key| is_read(view, key, pass, plan));
+            if read.contains(&false) {
+                return Check::Unknown;
+            }
+            Check::Uses(Arc::clone(&other.meta.key.name))
         }
-        // It is being deleted, and that never changes.
-        Some(claim) if owner.owns(claim) => return Check::Needed { replaces: true },
-        _ => {}
+        Some(claim) => {
+            if owner.owns(claim) {
+                // It is being deleted, and that never changes.
+                return Check::Needed { replaces: true };
+            }
+            plan.why.push(Why::NotOwned { claim: Arc::clone(name) });
+            if refused || is_read(view, &key, pass, plan) {
+                Check::Needed { replaces: true }
+            } else {
+                Check::Unknown
+            }
+        }
+        None if is_read(view, &key, pass, plan) => Check::Needed { replaces: true },
+        None => Check::Unknown,
     }
-    let lookup = Lookup::Claim(key);
-    if !pass.lookups.contains(&lookup) {
-        look_up(lookup, pass, plan);
-        return Check::Unknown;
+}
+
+/// True when a GET lately showed what the view shows of a claim; asks for it otherwise.
+fn is_read(view: &View, key: &ObjectKey, pass: &Pass, plan: &mut Plan) -> bool {
+    let read = view.claims.was_read(key, pass.now);
+    if !read {
+        look_up(Lookup::Claim(key.clone()), pass, plan);
     }
-    if claim.is_some() {
-        plan.why.push(Why::NotOwned { claim: Arc::clone(name) });
-    }
-    Check::Needed { replaces: true }
+    read
 }
 
 /// Asks for a fact, unless asking has already failed in this pass.

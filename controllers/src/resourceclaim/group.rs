@@ -34,7 +34,7 @@ impl ResourceClaims {
             if entry.claim_name.is_some() {
                 continue;
             }
-            let replaces = match check(view, &owner, entry, pass, &mut plan) {
+            let replaces = match check(view, &owner, entry, false, pass, &mut plan) {
                 Check::Settled | Check::Unknown => continue,
                 Check::Uses(claim) => {
                     found.insert(Arc::clone(&entry.name), claim);

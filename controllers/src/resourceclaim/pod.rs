@@ -81,37 +81,44 @@ impl ResourceClaims {
         if entry.claim_name.is_some() {
             return None;
         }
-        let replaces = match check(view, owner, entry, pass, plan) {
+        let group = match membership {
+            Membership::Member(group) if is_group_entry(group, entry) => Some(group),
+            _ => None,
+        };
+        let refusal = match membership {
+            Membership::Disabled(group) => Some(Why::GenericWorkloadDisabled { group: Arc::clone(group) }),
+            Membership::Missing(group) => {
+                Some(Why::PodGroupMissing { group: Arc::clone(group), served: view.pod_groups_served })
+            }
+            Membership::Member(_) if group.is_some() && !self.workload_claims(view) => {
+                Some(Why::WorkloadClaimsDisabled { entry: Arc::clone(&entry.name) })
+            }
+            Membership::None | Membership::Member(_) => None,
+        };
+        let replaces = match check(view, owner, entry, refusal.is_some(), pass, plan) {
             Check::Settled | Check::Unknown => return None,
             Check::Uses(claim) => return Some(claim),
             Check::Needed { replaces } => replaces,
         };
-        let refusal = match membership {
-            Membership::Disabled(group) => Why::GenericWorkloadDisabled { group: Arc::clone(group) },
-            Membership::Missing(group) => {
-                Why::PodGroupMissing { group: Arc::clone(group), served: view.pod_groups_served }
+        if let Some(why) = refusal {
+            refuse(&owner.subject, entry, why, plan);
+            return None;
+        }
+        let made = if let Some(group) = group {
+            // Only the group's own plan makes its claims.
+            let made = find_generated(view, &group_owner(group).subject, &entry.name);
+            if made.is_none() {
+                plan.why.push(Why::GroupClaimMissing { group: Arc::clone(&group.meta.key.name) });
             }
-            Membership::Member(group) if is_group_entry(group, entry) => {
-                if self.workload_claims(view) {
-                    // Only the group's own plan makes its claims.
-                    let made = find_generated(view, &group_owner(group).subject, &entry.name);
-                    if made.is_none() {
-                        plan.why.push(Why::GroupClaimMissing { group: Arc::clone(&group.meta.key.name) });
-                    }
-                    return made.map(|claim| Arc::clone(&claim.meta.key.name));
-                }
-                Why::WorkloadClaimsDisabled { entry: Arc::clone(&entry.name) }
+            made
+        } else {
+            let orphan = find_generated(view, &owner.subject, &entry.name);
+            if orphan.is_none() {
+                generate(view, &self.gates, owner, entry, replaces, pass, plan);
             }
-            Membership::None | Membership::Member(_) => {
-                let orphan = find_generated(view, &owner.subject, &entry.name);
-                if orphan.is_none() {
-                    generate(view, &self.gates, owner, entry, replaces, pass, plan);
-                }
-                return orphan.map(|claim| Arc::clone(&claim.meta.key.name));
-            }
+            orphan
         };
-        refuse(&owner.subject, entry, refusal, plan);
-        None
+        made.map(|claim| Arc::clone(&claim.meta.key.name))
     }
 
     fn plan_reservations(

@@ -208,7 +208,31 @@ impl View {
             new.reduce(indexes);
             new.reindex(old.as_deref(), indexes);
         }
-        Some(T::change(Delta { key, old }))
+        let change = T::change(Delta { key, old });
+        if self.claims.has_reads() {
+            self.doubt_newly_recorded(&change);
+        }
+        Some(change)
+    }
+
+    /// Whoever records a claim has seen it: what a GET showed under its name before may be older.
+    fn doubt_newly_recorded(&mut self, change: &Change) {
+        let (key, new, old) = match change {
+            Change::Pod(delta) => {
+                let new = self.pods.get(&delta.key).map(|pod| &pod.claim_statuses);
+                (&delta.key, new, delta.old.as_ref().map(|pod| &pod.claim_statuses))
+            }
+            Change::PodGroup(delta) => {
+                let new = self.pod_groups.get(&delta.key).map(|group| &group.claim_statuses);
+                (&delta.key, new, delta.old.as_ref().map(|group| &group.claim_statuses))
+            }
+            _ => return,
+        };
+        for status in new.into_iter().flatten().filter(|status| old.is_none_or(|old| !old.contains(status))) {
+            if let Some(name) = &status.claim_name {
+                self.claims.doubt(&key.sibling(name));
+            }
+        }
     }
 
     /// The watch showed that an object was deleted.
@@ -270,6 +294,14 @@ impl View {
 
     /// Drops notes that have become useless.
     pub fn tidy(&mut self, now: Elapsed) {
+        self.pods.forget_old(now);
+        self.pod_groups.forget_old(now);
+        self.claims.forget_old(now);
+        self.templates.forget_old(now);
+        self.slices.forget_old(now);
+        self.classes.forget_old(now);
+        self.taint_rules.forget_old(now);
+        self.pool_requests.forget_old(now);
         self.doubtful.retain(|_, owners| {
             owners.retain(|_, at| now.saturating_sub(*at) < DOUBT_FOR);
             !owners.is_empty()

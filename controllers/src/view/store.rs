@@ -51,6 +51,8 @@ pub struct Store<T> {
     answers: BTreeMap<ObjectKey, Answer>,
     /// Uids that the API server said are gone before the watch did.
     tombstones: BTreeMap<Uid, Elapsed>,
+    /// What a GET showed lately under a key, and when: the object with this uid, or none.
+    reads: BTreeMap<ObjectKey, (Option<Uid>, Elapsed)>,
     /// Uids of objects that were deleted lately, oldest first, and the same as a set.
     deleted: (VecDeque<Uid>, HashSet<Uid>),
     list: u32,
@@ -64,6 +66,7 @@ impl<T> Default for Store<T> {
             entries: HashMap::new(),
             answers: BTreeMap::new(),
             tombstones: BTreeMap::new(),
+            reads: BTreeMap::new(),
             deleted: (VecDeque::new(), HashSet::new()),
             list: 0,
             list_began: Elapsed::ZERO,
@@ -107,6 +110,14 @@ impl<T: Object> Store<T> {
         self.entries.is_empty()
     }
 
+    /// True when a GET lately showed what stands under the key now, be it nothing.
+    pub fn was_read(&self, key: &ObjectKey, now: Elapsed) -> bool {
+        self.reads.get(key).is_some_and(|(uid, at)| {
+            now.saturating_sub(*at) < UNCONFIRMED_FOR
+                && uid.as_ref() == self.entries.get(key).map(|e| &e.object.meta().uid)
+        })
+    }
+
     /// True when the object with this uid was seen to be deleted, or looked for in vain.
     pub fn was_deleted(&self, uid: &Uid) -> bool {
         self.deleted.1.contains(uid)
@@ -131,6 +142,7 @@ impl<T: Object> Store<T> {
         }
         let key = meta.key.clone();
         let seen = meta.resource_version;
+        self.reads.remove(&key);
         if source == Source::Watch && !self.deleted.1.is_empty() {
             // A list that was behind may have lacked it.
             self.deleted.1.remove(&meta.uid);
@@ -176,6 +188,19 @@ impl<T: Object> Store<T> {
         if let Some(answer) = self.answers.get_mut(key) {
             *answer = Answer { at: now, awaited: false };
         }
+        if let Some(entry) = self.entries.get(key) {
+            self.reads.insert(key.clone(), (Some(entry.object.meta().uid.clone()), now));
+        }
+    }
+
+    /// Something names the key that may be newer than what a GET showed.
+    pub(super) fn doubt(&mut self, key: &ObjectKey) {
+        self.reads.remove(key);
+    }
+
+    /// False when no GET is remembered.
+    pub(super) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
     }
 
     /// The watch showed that the object with this uid is deleted.
@@ -193,7 +218,12 @@ impl<T: Object> Store<T> {
 
     /// A GET did not find the key; `known` is what stood there when it was sent.
     pub(super) fn not_found(&mut self, key: &ObjectKey, known: Option<&Uid>, now: Elapsed) -> Option<Box<T>> {
-        // Another object may have come while the answer was on its way.
+        let present = self.entries.get(key).map(|e| &e.object.meta().uid);
+        if present.is_some() && present != known {
+            // Another object has come while the answer was on its way.
+            return None;
+        }
+        self.reads.insert(key.clone(), (None, now));
         self.gone(key, known?, now)
     }
 
@@ -229,6 +259,11 @@ impl<T: Object> Store<T> {
             .collect();
         lacking.sort_unstable();
         lacking.into_iter().filter_map(|(key, uid)| self.take(&key, &uid).map(|o| (key, o))).collect()
+    }
+
+    /// Forgets lookups that are too old to be trusted.
+    pub(super) fn forget_old(&mut self, now: Elapsed) {
+        self.reads.retain(|_, (_, at)| now.saturating_sub(*at) < UNCONFIRMED_FOR);
     }
 
     fn take(&mut self, key: &ObjectKey, uid: &Uid) -> Option<Box<T>> {
@@ -361,6 +396,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_get_showed_is_trusted_for_a_while_only() {
+        let mut store = Store::<Pod>::default();
+        store.not_found(&key(), None, at(0));
+        assert!(store.was_read(&key(), at(29)));
+        assert!(!store.was_read(&key(), at(30)));
+        store.observe(pod("u", 1), Source::Watch, at(5));
+        assert!(!store.was_read(&key(), at(6)));
+        store.confirm(&key(), at(7));
+        assert!(store.was_read(&key(), at(36)) && !store.was_read(&key(), at(37)));
+        store.doubt(&key());
+        assert!(!store.was_read(&key(), at(8)));
+    }
+
+    #[test]
     fn a_lookup_that_found_nothing_says_nothing_about_an_object_that_came_since() {
         let mut store = Store::<Pod>::default();
         store.observe(pod("new", 9), Source::Watch, at(1));
@@ -368,6 +417,7 @@ mod tests {
         assert!(store.not_found(&key(), Some(&"old".into()), at(2)).is_none());
         assert_eq!(version(&store), Some(9));
         assert!(store.not_found(&key(), Some(&"new".into()), at(3)).is_some());
+        assert!(store.was_read(&key(), at(3)));
     }
 
     #[test]

@@ -420,9 +420,7 @@ impl Driver {
             let plan = self.planner.plan(&self.view, key, &pass);
             self.why.insert(key.clone(), plan.why.iter().map(ToString::to_string).collect());
             for lookup in &plan.lookups {
-                if self.look_up(server, lookup).is_ok() {
-                    pass.lookups.push(lookup.clone());
-                } else {
+                if self.look_up(server, lookup).is_err() {
                     trouble = true;
                     pass.failed_lookups.push(lookup.clone());
                 }

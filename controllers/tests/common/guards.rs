@@ -111,8 +111,11 @@ pub(crate) fn check(server: &Server, view: &View, action: &Action) {
             let key = claim.key.sibling(&owner["name"].as_str().unwrap().into());
             let Some(o) = server.get(kind, &key).filter(|o| uid_of(o) == uid) else { return };
             let done = kind == Kind::Pod && is_done(&o);
+            let is_recorded = statuses(&o).get(entry).map(String::as_str) == Some(&*claim.key.name);
+            // What another manager has just recorded, nobody can know.
+            let rival = claim.key.name.starts_with(RIVAL) && !is_seen(view, kind, &key, &claim.key.name);
             assert!(
-                done || statuses(&o).get(entry).map(String::as_str) != Some(&*claim.key.name),
+                done || !is_recorded || rival,
                 "the recorded claim of somebody who needs it is deleted: {action}"
             );
             assert!(done || *reason == DeleteReason::Duplicate, "the owner is not done: {action}");
@@ -155,13 +158,8 @@ fn check_record(
     let Some(object) = server.get(kind, &owner.key).filter(|o| *owner.uid == *uid_of(o)) else {
         return;
     };
-    let seen = match kind {
-        Kind::Pod => view.pods.get(&owner.key).map(|pod| &pod.claim_statuses),
-        _ => view.pod_groups.get(&owner.key).map(|group| &group.claim_statuses),
-    };
     for (entry, old) in statuses(&object) {
-        let is_seen = seen.is_some_and(|s| s.iter().any(|s| s.claim_name.as_deref() == Some(&old)));
-        if old.starts_with(RIVAL) && !is_seen {
+        if old.starts_with(RIVAL) && !is_seen(view, kind, &owner.key, &old) {
             continue;
         }
         let name = new.iter().find(|(e, _)| **e == *entry).map(|(_, n)| &**n);
@@ -179,4 +177,13 @@ fn check_record(
             assert!(!right, "a recorded claim that is right is replaced: {action}");
         }
     }
+}
+
+/// Whether the view shows that the claim is recorded in its owner's status.
+fn is_seen(view: &View, kind: Kind, owner: &ObjectKey, claim: &str) -> bool {
+    let statuses = match kind {
+        Kind::Pod => view.pods.get(owner).map(|pod| &pod.claim_statuses),
+        _ => view.pod_groups.get(owner).map(|group| &group.claim_statuses),
+    };
+    statuses.is_some_and(|all| all.iter().any(|status| status.claim_name.as_deref() == Some(claim)))
 }

@@ -284,40 +284,86 @@ fn a_record_of_another_manager_is_replaced_only_after_the_claim_was_asked_for() 
     assert_eq!(w.claim_names(), ["late"], "ours is one too many");
 }
 
-/// A manager that does not know yet of a record replaces it, and a scheduler has already allocated what it named: by the
-/// record the kubelet would wait for a claim that nobody allocates any more.
+/// A manager that does not know yet of a record replaces it, and a scheduler has already bound the Pod with what it named:
+/// by the record the kubelet would wait for a claim that nobody allocates any more.
 #[test]
-fn a_claim_that_its_owner_uses_is_recorded_instead_of_an_unused_one() {
-    for kind in [Kind::Pod, Kind::PodGroup] {
-        for later in [false, true] {
-            let consumer =
-                if kind == Kind::Pod { pod_consumer("o", "uid-o") } else { group_consumer("o", "uid-o") };
-            let reserve = |c: &mut Value| {
-                c["status"] = json!({"allocation": {"devices": {"results": []}}, "reservedFor": [consumer]});
-            };
-            let mut w = with_two_claims(
-                kind,
-                |_| {},
-                |c| {
-                    if !later {
-                        reserve(c);
-                    }
-                },
-            );
-            if later {
-                // We have not got to it when that happens.
-                w.seen();
-                w.edit(Kind::Claim, "other", reserve);
-            }
-            w.settle();
-            assert_eq!(w.recorded(kind, "o"), map([("e", "other")]), "{kind:?} {later}");
-            assert_eq!(w.claim_names(), ["other"], "{kind:?} {later}");
-            let rest = w.writes();
-            w.resync();
-            w.settle();
-            assert_eq!(w.writes(), rest);
+fn the_claim_with_which_a_pod_was_bound_is_recorded_instead_of_an_unused_one() {
+    for later in [false, true] {
+        let mut w = with_two_claims(
+            Kind::Pod,
+            |_| {},
+            |c| {
+                if !later {
+                    bind(c);
+                }
+            },
+        );
+        w.seen();
+        if later {
+            w.edit(Kind::Claim, "other", bind);
         }
+        w.edit(Kind::Pod, "o", |p| p["spec"]["nodeName"] = json!("node"));
+        w.settle();
+        assert_eq!(
+            (w.recorded(Kind::Pod, "o"), w.claim_names()),
+            (map([("e", "other")]), vec!["other".to_owned()])
+        );
+        let rest = w.writes();
+        w.resync();
+        w.settle();
+        assert_eq!(w.writes(), rest);
     }
+}
+
+fn bind(claim: &mut Value) {
+    claim["status"] =
+        json!({"allocation": {"devices": {"results": []}}, "reservedFor": [pod_consumer("o", "uid-o")]});
+}
+
+/// While the scheduler may still allocate the recorded one, or has, or the other cannot be used on the node, the record
+/// stays.
+#[test]
+fn a_claim_that_a_pod_may_not_have_been_bound_with_is_not_recorded() {
+    let stays = |what: &str, recorded: fn(&mut Value), other: fn(&mut Value), node: Value| {
+        let mut w = with_two_claims(Kind::Pod, recorded, other);
+        w.edit(Kind::Pod, "o", |p| p["spec"]["nodeName"] = node);
+        w.settle();
+        w.resync();
+        w.settle();
+        assert_eq!(w.recorded(Kind::Pod, "o"), map([("e", "used")]), "{what}");
+        assert_eq!(w.claim_names(), ["other", "used"], "{what}");
+    };
+    stays("without a node", |_| {}, bind, Value::Null);
+    stays(
+        "allocated",
+        |c| c["status"]["allocation"] = json!({"devices": {"results": []}}),
+        bind,
+        json!("node"),
+    );
+    stays(
+        "out of reach",
+        |_| {},
+        |c| {
+            bind(c);
+            c["status"]["allocation"]["nodeSelector"] = json!({"nodeSelectorTerms": [{"matchFields": [
+                {"key": "metadata.name", "operator": "In", "values": ["elsewhere"]}]}]});
+        },
+        json!("node"),
+    );
+}
+
+/// A view that is behind says that the other one is in use; the record names the right one.
+#[test]
+fn a_record_is_not_replaced_by_what_was_in_use_a_while_ago() {
+    let mut w = with_two_claims(Kind::Pod, |_| {}, bind);
+    w.seen();
+    w.server.lag.insert(Kind::Claim, MINUTE);
+    w.edit(Kind::Claim, "other", |c| c["status"] = json!({}));
+    w.edit(Kind::Claim, "used", bind);
+    w.edit(Kind::Pod, "o", |p| p["spec"]["nodeName"] = json!("node"));
+    w.run_for(2 * MINUTE);
+    assert_eq!(w.recorded(Kind::Pod, "o"), map([("e", "used")]));
+    assert_eq!(w.requests(Verb::RecordPod), 0);
 }
 
 /// A scheduler sets the finalizer before it allocates. If it gives up then, nobody ever takes the finalizer off again.

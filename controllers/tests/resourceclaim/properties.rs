@@ -415,8 +415,8 @@ fn check_owner(w: &World, kind: Kind, owner: &Value) {
     }
     let name = owner["metadata"]["name"].as_str().unwrap();
     let recorded = statuses(owner);
-    let group = owner["spec"]["schedulingGroup"]["podGroupName"].as_str();
-    let group = group.map(|g| w.get(Kind::PodGroup, g));
+    let group_name = owner["spec"]["schedulingGroup"]["podGroupName"].as_str();
+    let group = group_name.map(|g| w.get(Kind::PodGroup, g));
     for entry in items(&owner["spec"]["resourceClaims"]) {
         let entry_name = entry["name"].as_str().unwrap();
         let what = format!("{} {name} entry {entry_name}", kind.name());
@@ -433,7 +433,11 @@ fn check_owner(w: &World, kind: Kind, owner: &Value) {
         }
         // It is being deleted, and stands as long as it is used.
         let in_use = recorded.get(entry_name).and_then(|c| w.get(Kind::Claim, c)).is_some_and(|c| {
-            is_deleting(&c) && items(&c["status"]["reservedFor"]).any(|r| r["uid"] == uid_of(owner))
+            let by_us = |r: &Value| {
+                r["uid"] == uid_of(owner)
+                    || (r["resource"] == "podgroups" && r["name"].as_str() == group_name)
+            };
+            is_deleting(&c) && items(&c["status"]["reservedFor"]).any(by_us)
         });
         match &group {
             Some(None) => continue,

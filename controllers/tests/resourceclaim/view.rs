@@ -176,6 +176,21 @@ fn what_the_watch_does_not_confirm_is_due_for_a_look_after_thirty_seconds() {
 }
 
 #[test]
+fn a_get_that_found_nothing_is_trusted_for_a_while_or_until_the_object_appears() {
+    let mut view = View::default();
+    view.not_found::<Pod>(&key("p"), None, T0);
+    assert!(view.pods.was_read(&key("p"), T0));
+    assert!(!view.pods.was_read(&key("p"), T0 + UNCONFIRMED_FOR));
+    view.not_found::<Pod>(&key("p"), None, T0);
+    view.observe(pod("u", 3), Source::Watch, T0);
+    assert!(!view.pods.was_read(&key("p"), T0));
+    view.deleted::<Pod>(&key("p"), &Uid::from("u"));
+    assert!(!view.pods.was_read(&key("p"), T0), "the old answer does not come back");
+    assert!(view.pods.was_deleted(&Uid::from("u")));
+    view.tidy(T0 + UNCONFIRMED_FOR);
+}
+
+#[test]
 fn replaced_and_deleted_uids_are_remembered_whichever_way_they_went() {
     let mut view = View::default();
     view.observe(pod("u", 3), Source::Watch, T0);
