@@ -98,12 +98,16 @@ impl ResourceClaims {
             keys.insert(Key::Claim(delta.key.clone()));
         }
         if let Some(new) = new
-            && let Some(owner) = new.pod_owner()
+            && let Some(owner) = &new.controller
             && has_consumer(new, &owner.uid)
             && old.is_none_or(|old| !has_consumer(old, &owner.uid))
         {
-            // Its Pod's record may name another one.
-            self.consider_pods(view, std::iter::once(&delta.key.sibling(&owner.name)), keys);
+            // Its owner's record may name another one.
+            let owner = delta.key.sibling(&owner.name);
+            self.consider_pods(view, new.pod_owner().map(|_| &owner).into_iter(), keys);
+            if let Some(group) = new.pod_group_owner().and_then(|_| view.pod_groups.get(&owner)) {
+                self.consider_group(view, group, keys);
+            }
         }
         if let (Some(old), Some(new)) = (old, new)
             && same_for_owners(old, new)
@@ -243,9 +247,10 @@ impl ResourceClaims {
             match recorded(entry, &group.claim_statuses) {
                 Recorded::No => true,
                 Recorded::NotNeeded => false,
-                Recorded::Name(name) => {
-                    view.claims.get(&group.meta.key.sibling(name)).is_none_or(|c| !owner.accepts(c))
-                }
+                Recorded::Name(name) => view
+                    .claims
+                    .get(&group.meta.key.sibling(name))
+                    .is_none_or(|c| !owner.accepts(c) || owner.used_instead(view, entry, c).is_some()),
             }
         })
     }

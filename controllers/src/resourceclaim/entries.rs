@@ -77,25 +77,30 @@ impl Owner<'_> {
             })
     }
 
-    /// The claim with which the scheduler brought this Pod to its node, when that is not the recorded one: a manager that
-    /// did not know of it has replaced the record since. The kubelet goes by the record, and nobody allocates for a Pod
-    /// that has a node.
+    /// The claim that the scheduler has allocated for this owner, when that is not the recorded one, which nobody has
+    /// allocated: a manager that did not know of the other has replaced the record. A kubelet goes by the record, and nobody
+    /// allocates any more for a Pod that has a node; before, the scheduler may. Members of a PodGroup would have two.
     pub(super) fn used_instead<'v>(
         &self,
         view: &'v View,
         entry: &ClaimEntry,
         recorded: &Claim,
     ) -> Option<&'v Claim> {
-        let (pod, _) = self.pod?;
-        let (node, uid) = (pod.node_name.as_ref()?, &pod.meta.uid);
-        let own = |c: &Claim| c.pod_owner().is_some_and(|owner| owner.uid == *uid);
+        let node = match self.pod {
+            Some((pod, _)) => Some(pod.node_name.as_ref()?),
+            None => None,
+        };
+        let Subject { key, uid, .. } = &self.subject;
+        let own = |c: &Claim| c.pod_owner().or(c.pod_group_owner()).is_some_and(|owner| owner.uid == *uid);
         if recorded.allocation.is_some() || !own(recorded) {
             return None;
         }
-        let reaches = |c: &Claim| c.allocation.as_ref().is_some_and(|a| a.reach.may_reach(node));
+        let reaches = |c: &Claim| {
+            c.allocation.as_ref().is_some_and(|a| node.is_none_or(|node| a.reach.may_reach(node)))
+        };
         view.index
             .claims_by_owner
-            .get(&pod.sibling(uid))
+            .get(&key.sibling(uid))
             .filter_map(|key| view.claims.get(key))
             .filter(|c| own(c) && c.pod_claim_name.as_ref() == Some(&entry.name))
             .find(|c| has_consumer(c, uid) && reaches(c))

@@ -288,9 +288,12 @@ fn a_record_of_another_manager_is_replaced_only_after_the_claim_was_asked_for() 
 /// by the record the kubelet would wait for a claim that nobody allocates any more.
 #[test]
 fn the_claim_with_which_a_pod_was_bound_is_recorded_instead_of_an_unused_one() {
-    for later in [false, true] {
+    for (kind, later) in
+        [(Kind::Pod, false), (Kind::Pod, true), (Kind::PodGroup, false), (Kind::PodGroup, true)]
+    {
+        let bind = if kind == Kind::Pod { bind } else { bind_group };
         let mut w = with_two_claims(
-            Kind::Pod,
+            kind,
             |_| {},
             |c| {
                 if !later {
@@ -298,16 +301,20 @@ fn the_claim_with_which_a_pod_was_bound_is_recorded_instead_of_an_unused_one() {
                 }
             },
         );
-        w.seen();
+        w.put(pod("member").templated("e", "t").member_of("o").recorded("e", Some("used")));
+        if kind == Kind::Pod {
+            w.edit(Kind::Pod, "o", |p| p["spec"]["nodeName"] = json!("node"));
+        }
         if later {
+            w.seen();
             w.edit(Kind::Claim, "other", bind);
         }
-        w.edit(Kind::Pod, "o", |p| p["spec"]["nodeName"] = json!("node"));
         w.settle();
-        assert_eq!(
-            (w.recorded(Kind::Pod, "o"), w.claim_names()),
-            (map([("e", "other")]), vec!["other".to_owned()])
-        );
+        assert_eq!(w.recorded(kind, "o"), map([("e", "other")]), "{kind:?} {later}");
+        assert_eq!(w.claim_names(), ["other"], "{kind:?} {later}");
+        if kind == Kind::PodGroup {
+            assert_eq!(w.recorded(Kind::Pod, "member"), map([("e", "other")]));
+        }
         let rest = w.writes();
         w.resync();
         w.settle();
@@ -318,6 +325,11 @@ fn the_claim_with_which_a_pod_was_bound_is_recorded_instead_of_an_unused_one() {
 fn bind(claim: &mut Value) {
     claim["status"] =
         json!({"allocation": {"devices": {"results": []}}, "reservedFor": [pod_consumer("o", "uid-o")]});
+}
+
+fn bind_group(claim: &mut Value) {
+    claim["status"] =
+        json!({"allocation": {"devices": {"results": []}}, "reservedFor": [group_consumer("o", "uid-o")]});
 }
 
 /// While the scheduler may still allocate the recorded one, or has, or the other cannot be used on the node, the record
