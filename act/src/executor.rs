@@ -202,7 +202,7 @@ impl Executor {
             .map(|lookup| async move {
                 let _permit = self.lookups.acquire().await;
                 let result = match &lookup {
-                    Lookup::Claim(object) => self.fetch::<Claim>(object).await.map(|_| ()),
+                    Lookup::Claim(object) => self.read_claim(object).await,
                     Lookup::Pod { key, uid } => self.ascertain::<Pod>(key, uid).await,
                     Lookup::PodGroup { key, uid } => self.ascertain::<PodGroup>(key, uid).await,
                     Lookup::ClaimsIn(namespace) => self.list_claims(namespace).await,
@@ -216,6 +216,27 @@ impl Executor {
             .filter_map(|failure| async { failure })
             .collect()
             .await
+    }
+
+    /// Reads a claim, so that the view can be relied upon.
+    async fn read_claim(&self, key: &ObjectKey) -> Result<(), Failure> {
+        let asked = self.shared.clock().elapsed();
+        let uid = self.fetch::<Claim>(key).await?;
+        let mut shown = false;
+        self.shared.update(|view, _| {
+            shown = view.note_read(key, uid.as_ref(), asked);
+            None
+        });
+        match uid {
+            Some(uid) if !shown => Err(Failure::Refused {
+                text: format!(
+                    "ResourceClaim {key} with uid {uid} is there, but the watch has shown that it was deleted"
+                ),
+                name: String::new(),
+                code: 200,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Finds out whether the object with this very uid exists.

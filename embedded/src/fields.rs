@@ -16,10 +16,14 @@ use serde_json::Value;
 use serde_path_to_error::{Segment, Track};
 
 /// How many names of quantities are written out for one object; those of resources are few.
-const NUMERIC_KEYS_MAX: usize = 64;
+const NUMERIC_KEYS_MAX: usize = 16;
+/// How many unknown fields are named.
+const UNKNOWN_MAX: usize = 20;
+/// How many bytes of a key are written.
+const KEY_MAX: usize = 1024;
 
-/// The fields of an object that its kind does not have, as `spec.devices[0].tains`, in the version in which the server
-/// keeps it. None for kinds that the server does not have.
+/// Fields of an object that its kind does not have, as `spec.devices[0].tains`, in the version in which the server keeps
+/// it: the first 20. None for kinds that the server does not have.
 ///
 /// A value of a wrong type ends the search; it is for others to refuse.
 #[must_use]
@@ -47,33 +51,42 @@ fn ignored_by<T: DeserializeOwned>(object: &Value) -> Vec<String> {
         // The type accepts its own version only.
         fields.remove("apiVersion");
     }
+    let mut ignored = Vec::new();
     for _ in 0..NUMERIC_KEYS_MAX {
-        let mut ignored = Vec::new();
+        ignored.clear();
         let mut track = Track::new();
-        let values = serde_path_to_error::Deserializer::new(object.clone(), &mut track);
-        let read: Result<T, _> = serde_ignored::deserialize(values, |path| ignored.push(written(&path)));
+        let values = serde_path_to_error::Deserializer::new(&object, &mut track);
+        let note = |path: Path<'_>| {
+            if ignored.len() < UNKNOWN_MAX {
+                ignored.push(written(&path));
+            }
+        };
+        let read: Result<T, _> = serde_ignored::deserialize(values, note);
         let path = track.path();
-        match (read, path.iter().next_back()) {
-            // A Quantity may be a number; the type knows it as a text only.
-            (Err(_), Some(Segment::Map { key })) if write_numbers_out(&mut object, key) => {}
-            _ => return ignored,
+        let key = path.iter().rev().find_map(|segment| match segment {
+            Segment::Map { key } => Some(key),
+            _ => None,
+        });
+        // A Quantity may be a number; the type knows it as a text only.
+        if read.is_ok() || !key.is_some_and(|key| write_numbers_out(&mut object, key)) {
+            break;
         }
     }
-    Vec::new()
+    ignored
 }
 
-/// Makes texts of the numbers under a key, wherever they are; false when there are none.
+/// Makes texts of the numbers under a key, and in lists there, wherever they are; false when there are none.
 fn write_numbers_out(value: &mut Value, key: &str) -> bool {
     let mut found = false;
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                if name == key && value.is_number() {
-                    *value = Value::String(value.to_string());
-                    found = true;
-                } else {
-                    found |= write_numbers_out(value, key);
+                if let (true, Value::Array(values)) = (name == key, &mut *value) {
+                    for value in values {
+                        found |= write_out(value);
+                    }
                 }
+                found |= (name == key && write_out(value)) || write_numbers_out(value, key);
             }
         }
         Value::Array(values) => {
@@ -86,15 +99,26 @@ fn write_numbers_out(value: &mut Value, key: &str) -> bool {
     found
 }
 
-/// As Kubernetes writes the path of a field.
+fn write_out(value: &mut Value) -> bool {
+    let is_number = value.is_number();
+    if is_number {
+        *value = Value::String(value.to_string());
+    }
+    is_number
+}
+
+/// As Kubernetes writes the path of a field; a key that is too long is left out.
 fn written(path: &Path<'_>) -> String {
     match path {
         Path::Root => String::new(),
         Path::Seq { parent, index } => format!("{}[{index}]", written(parent)),
-        Path::Map { parent, key } => match written(parent) {
-            parent if parent.is_empty() => key.clone(),
-            parent => format!("{parent}.{key}"),
-        },
+        Path::Map { parent, key } => {
+            let key = if key.len() > KEY_MAX { "…" } else { key };
+            match written(parent) {
+                parent if parent.is_empty() => key.to_owned(),
+                parent => format!("{parent}.{key}"),
+            }
+        }
         Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
             written(parent)
         }
@@ -130,6 +154,9 @@ mod tests {
         let slice = json!({"spec": {"driver": "d", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
             "devices": [{"name": "a", "capacity": {"memory": {"value": 80}}, "taint": []}]}});
         assert_eq!(unknown_fields("ResourceSlice", &slice), ["spec.devices[0].taint"]);
+        let values = json!({"spec": {"driver": "d", "devices": [{"name": "a", "capacity": {"memory": {"value": "8",
+            "requestPolicy": {"default": 1, "validValues": [1, 2]}}}, "taint": []}]}});
+        assert_eq!(unknown_fields("ResourceSlice", &values), ["spec.devices[0].taint"]);
         let wrong = json!({"spec": {"driver": 7, "pool": {}, "unknown": true}});
         assert_eq!(unknown_fields("ResourceSlice", &wrong), ["spec.unknown"]);
     }

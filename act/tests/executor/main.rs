@@ -255,6 +255,25 @@ async fn a_conflict_on_release_is_planned_again_from_the_fresh_state() {
     assert_eq!(bench.metric("dra_controller_manager_actions_total", &conflicts), 1.0);
 }
 
+/// A list of a watch that was behind lacked the claim, which the server has nevertheless: nobody knows until the watch does,
+/// and other entries need not wait for that.
+#[tokio::test]
+async fn a_claim_that_is_there_although_its_deletion_was_seen_is_asked_for_once() {
+    let bench = bench(vec![
+        (
+            "GET /apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/p-a-1",
+            Some((200, claim_for("p-a-1", "a", 5))),
+        ),
+        (RECORD, Some((200, pod(7, &["a", "b"], &[("a", "p-a-1"), ("b", "p-b-1")])))),
+    ]);
+    bench.see::<Claim>(&claim_for("p-a-1", "a", 5));
+    bench.shared.update(|view, _| view.deleted::<Claim>(&ObjectKey::new("ns", "p-a-1"), &"u-p-a-1".into()));
+    bench.see::<Claim>(&claim_for("p-b-1", "b", 6));
+    bench.see::<Pod>(&pod(2, &["a", "b"], &[("a", "p-a-1")]));
+    assert!(matches!(bench.settle_pod().await, Next::Retry(_)));
+    assert!(bench.script.lock().unwrap().is_empty(), "the other entry was recorded");
+}
+
 #[tokio::test]
 async fn a_consumer_that_cannot_be_read_stays_and_does_not_keep_the_others() {
     let bench = bench(vec![

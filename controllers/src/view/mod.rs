@@ -215,24 +215,32 @@ impl View {
         Some(change)
     }
 
-    /// Whoever records a claim has seen it: what a GET showed under its name before may be older.
+    /// Whoever records a claim has seen it, and whoever binds a Pod has allocated what was recorded: what a GET showed
+    /// before may be older.
     fn doubt_newly_recorded(&mut self, change: &Change) {
         let (key, new, old) = match change {
             Change::Pod(delta) => {
-                let new = self.pods.get(&delta.key).map(|pod| &pod.claim_statuses);
-                (&delta.key, new, delta.old.as_ref().map(|pod| &pod.claim_statuses))
+                let Some(new) = self.pods.get(&delta.key) else { return };
+                let old = delta.old.as_ref().filter(|old| old.node_name == new.node_name);
+                (&delta.key, &new.claim_statuses, old.map(|pod| &pod.claim_statuses))
             }
             Change::PodGroup(delta) => {
-                let new = self.pod_groups.get(&delta.key).map(|group| &group.claim_statuses);
-                (&delta.key, new, delta.old.as_ref().map(|group| &group.claim_statuses))
+                let Some(new) = self.pod_groups.get(&delta.key) else { return };
+                (&delta.key, &new.claim_statuses, delta.old.as_ref().map(|group| &group.claim_statuses))
             }
             _ => return,
         };
-        for status in new.into_iter().flatten().filter(|status| old.is_none_or(|old| !old.contains(status))) {
+        for status in new.iter().filter(|status| old.is_none_or(|old| !old.contains(status))) {
             if let Some(name) = &status.claim_name {
                 self.claims.doubt(&key.sibling(name));
             }
         }
+    }
+
+    /// A GET of a claim, sent at `asked`, showed the object with this uid, or none. True when that is what the view
+    /// shows, too: it does not take back what it takes for deleted until a watch says so.
+    pub fn note_read(&mut self, claim: &ObjectKey, uid: Option<&Uid>, asked: Elapsed) -> bool {
+        self.claims.note_read(claim, uid, asked)
     }
 
     /// The watch showed that an object was deleted.

@@ -51,7 +51,7 @@ pub struct Store<T> {
     answers: BTreeMap<ObjectKey, Answer>,
     /// Uids that the API server said are gone before the watch did.
     tombstones: BTreeMap<Uid, Elapsed>,
-    /// What a GET showed lately under a key, and when: the object with this uid, or none.
+    /// What a GET showed lately under a key, the object with this uid or none, and when it was sent.
     reads: BTreeMap<ObjectKey, (Option<Uid>, Elapsed)>,
     /// Uids of objects that were deleted lately, oldest first, and the same as a set.
     deleted: (VecDeque<Uid>, HashSet<Uid>),
@@ -188,9 +188,12 @@ impl<T: Object> Store<T> {
         if let Some(answer) = self.answers.get_mut(key) {
             *answer = Answer { at: now, awaited: false };
         }
-        if let Some(entry) = self.entries.get(key) {
-            self.reads.insert(key.clone(), (Some(entry.object.meta().uid.clone()), now));
-        }
+    }
+
+    /// A GET sent at `asked` showed the object with this uid, or none; true when that stands here now.
+    pub(super) fn note_read(&mut self, key: &ObjectKey, uid: Option<&Uid>, asked: Elapsed) -> bool {
+        self.reads.insert(key.clone(), (uid.cloned(), asked));
+        self.entries.get(key).map(|e| &e.object.meta().uid) == uid
     }
 
     /// Something names the key that may be newer than what a GET showed.
@@ -223,7 +226,6 @@ impl<T: Object> Store<T> {
             // Another object has come while the answer was on its way.
             return None;
         }
-        self.reads.insert(key.clone(), (None, now));
         self.gone(key, known?, now)
     }
 
@@ -398,13 +400,16 @@ mod tests {
     #[test]
     fn what_a_get_showed_is_trusted_for_a_while_only() {
         let mut store = Store::<Pod>::default();
-        store.not_found(&key(), None, at(0));
+        assert!(store.note_read(&key(), None, at(0)));
         assert!(store.was_read(&key(), at(29)));
         assert!(!store.was_read(&key(), at(30)));
         store.observe(pod("u", 1), Source::Watch, at(5));
         assert!(!store.was_read(&key(), at(6)));
-        store.confirm(&key(), at(7));
+        assert!(store.note_read(&key(), Some(&"u".into()), at(7)));
         assert!(store.was_read(&key(), at(36)) && !store.was_read(&key(), at(37)));
+        assert!(!store.note_read(&key(), Some(&"v".into()), at(7)) && !store.was_read(&key(), at(8)));
+        assert!(!store.note_read(&key(), None, at(7)) && !store.was_read(&key(), at(8)));
+        store.note_read(&key(), Some(&"u".into()), at(7));
         store.doubt(&key());
         assert!(!store.was_read(&key(), at(8)));
     }
@@ -417,7 +422,6 @@ mod tests {
         assert!(store.not_found(&key(), Some(&"old".into()), at(2)).is_none());
         assert_eq!(version(&store), Some(9));
         assert!(store.not_found(&key(), Some(&"new".into()), at(3)).is_some());
-        assert!(store.was_read(&key(), at(3)));
     }
 
     #[test]

@@ -335,7 +335,13 @@ impl Driver {
 
     fn look_up(&mut self, server: &mut Server, lookup: &Lookup) -> Result<(), Refusal> {
         match lookup {
-            Lookup::Claim(key) => self.read(server, Kind::Claim, key),
+            Lookup::Claim(key) => {
+                let asked = server.now;
+                self.read(server, Kind::Claim, key)?;
+                let uid = server.get(Kind::Claim, key).map(|claim| Uid::from(uid_of(&claim)));
+                self.view.note_read(key, uid.as_ref(), asked);
+                Ok(())
+            }
             Lookup::Pod { key, uid } => self.ascertain(server, Kind::Pod, key, uid),
             Lookup::PodGroup { key, uid } => self.ascertain(server, Kind::PodGroup, key, uid),
             Lookup::ClaimsIn(namespace) => {

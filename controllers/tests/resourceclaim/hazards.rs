@@ -376,6 +376,23 @@ fn a_record_is_not_replaced_by_what_was_in_use_a_while_ago() {
     w.run_for(2 * MINUTE);
     assert_eq!(w.recorded(Kind::Pod, "o"), map([("e", "used")]));
     assert_eq!(w.requests(Verb::RecordPod), 0);
+
+    // Also when we had asked for the recorded one shortly before the Pod was bound with it.
+    let mut w = World::default();
+    w.put(template("t"));
+    w.put(claim("other").generated_for("o", "uid-o", "e"));
+    w.edit(Kind::Claim, "other", bind);
+    w.seen();
+    w.server.lag.insert(Kind::Claim, MINUTE);
+    w.put(claim("used").generated_for("o", "uid-o", "e"));
+    w.put(pod("o").uid("uid-o").templated("e", "t").recorded("e", Some("used")));
+    w.run_for(Duration::from_secs(1));
+    assert_eq!(w.requests(Verb::GetClaim), 1);
+    w.edit(Kind::Claim, "used", bind);
+    w.edit(Kind::Pod, "o", |p| p["spec"]["nodeName"] = json!("node"));
+    w.run_for(2 * MINUTE);
+    assert_eq!(w.recorded(Kind::Pod, "o"), map([("e", "used")]));
+    assert_eq!(w.requests(Verb::RecordPod), 0);
 }
 
 /// A scheduler sets the finalizer before it allocates. If it gives up then, nobody ever takes the finalizer off again.

@@ -176,17 +176,20 @@ fn what_the_watch_does_not_confirm_is_due_for_a_look_after_thirty_seconds() {
 }
 
 #[test]
-fn a_get_that_found_nothing_is_trusted_for_a_while_or_until_the_object_appears() {
+fn what_a_get_showed_is_trusted_for_a_while_or_until_something_newer_appears() {
     let mut view = View::default();
-    view.not_found::<Pod>(&key("p"), None, T0);
-    assert!(view.pods.was_read(&key("p"), T0));
-    assert!(!view.pods.was_read(&key("p"), T0 + UNCONFIRMED_FOR));
-    view.not_found::<Pod>(&key("p"), None, T0);
-    view.observe(pod("u", 3), Source::Watch, T0);
-    assert!(!view.pods.was_read(&key("p"), T0));
-    view.deleted::<Pod>(&key("p"), &Uid::from("u"));
-    assert!(!view.pods.was_read(&key("p"), T0), "the old answer does not come back");
-    assert!(view.pods.was_deleted(&Uid::from("u")));
+    assert!(view.note_read(&key("c"), None, T0));
+    assert!(view.claims.was_read(&key("c"), T0));
+    assert!(!view.claims.was_read(&key("c"), T0 + UNCONFIRMED_FOR));
+    view.observe(claim("u", 3), Source::Watch, T0);
+    assert!(!view.claims.was_read(&key("c"), T0));
+    view.deleted::<Claim>(&key("c"), &Uid::from("u"));
+    assert!(!view.claims.was_read(&key("c"), T0), "the old answer does not come back");
+    assert!(
+        !view.note_read(&key("c"), Some(&Uid::from("u")), T0),
+        "nor does what the watch has shown to be deleted"
+    );
+    assert!(!view.claims.was_read(&key("c"), T0));
     view.tidy(T0 + UNCONFIRMED_FOR);
 }
 
