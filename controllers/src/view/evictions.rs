@@ -169,9 +169,9 @@ pub struct Evictions {
     by_rule: Index<Uid>,
     rules: BTreeMap<Uid, Noted>,
     cancelled: u64,
-    /// Uids of the Pods that were counted as evicted because they went while a request to evict them was in doubt: the
-    /// answer to the next such request must not count them again. The last ones.
-    counted: VecDeque<Uid>,
+    /// Uids of the Pods that were counted as evicted because they went while a request to evict them was in doubt, and of
+    /// the rules for which: the answer to the next such request must not count them again. The last ones.
+    counted: VecDeque<(Uid, Vec<Uid>)>,
 }
 
 impl RuleNote {
@@ -311,7 +311,7 @@ impl Evictions {
         rules: &[Uid],
         now: Elapsed,
     ) -> EvictionChange {
-        let mut names = if self.counted.contains(uid) { BTreeSet::new() } else { self.count(rules, now) };
+        let mut names = self.count(&self.uncounted(uid, rules), now);
         let mut change = match self.pods.remove(pod) {
             Some(entry) => self.went(pod, &entry.eviction, now),
             None => EvictionChange::default(),
@@ -348,8 +348,16 @@ impl Evictions {
         if self.counted.len() >= COUNTED_MOST {
             self.counted.pop_front();
         }
-        self.counted.push_back(Arc::clone(pod));
-        self.count(rules, now)
+        let left = self.uncounted(pod, rules);
+        self.counted.push_back((Arc::clone(pod), left.clone()));
+        self.count(&left, now)
+    }
+
+    /// Those rules for which the Pod was not counted without an answer. A request may be made for others than the one
+    /// before it, which was in doubt.
+    fn uncounted(&self, pod: &Uid, rules: &[Uid]) -> Vec<Uid> {
+        let is_counted = |rule| self.counted.iter().any(|(of, rules)| of == pod && rules.contains(rule));
+        rules.iter().filter(|rule| !is_counted(rule)).cloned().collect()
     }
 
     /// A request to evict the Pod ended without an answer. `gone` tells that the Pod has begun to go meanwhile: watches
@@ -366,7 +374,7 @@ impl Evictions {
             entry.doubt = Some(rules.to_vec());
             return None;
         }
-        if !gone || self.counted.contains(uid) {
+        if !gone || self.uncounted(uid, rules).is_empty() {
             return None;
         }
         Some(EvictionChange { rules: self.count_unanswered(uid, rules, now), due: None })
@@ -530,6 +538,20 @@ mod tests {
             assert_eq!(names(&change), told);
             assert_eq!(evictions.rule(&rules[0]).evicted, 1);
         }
+    }
+
+    /// A rule is replaced between a request that was in doubt and one that is carried out, whose answer is slower than the
+    /// watch.
+    #[test]
+    fn a_pod_that_goes_for_another_rule_than_the_request_in_doubt_was_for_is_counted_for_that() {
+        let (mut evictions, first) = evictions();
+        evictions.in_doubt(&key(), &"pu".into(), &first, false, NOW);
+        let second = rule("s");
+        evictions.rule_changed(None, Some(&second), NOW);
+        evictions.set(&key(), Some(due(&second)), NOW);
+        evictions.pod_changed(&key(), Some(&leaving()), NOW);
+        evictions.evicted(&key(), &"pu".into(), std::slice::from_ref(&second.meta.uid), NOW);
+        assert_eq!(evictions.rule(&second.meta.uid).evicted, 1);
     }
 
     #[test]
