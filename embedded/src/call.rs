@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use crate::{
-    fields::unknown_fields,
     kinds::{KINDS, KindInfo, Part, Version},
     object::{meta, set, without_empty},
     refusal::{Cause, Refusal},
@@ -182,7 +181,7 @@ impl Call {
             ))
         };
         if self.query("fieldValidation") == "Strict" {
-            let unknown = unknown_fields(self.kind.kind, &value);
+            let unknown = (self.kind.unknown)(&value);
             if !unknown.is_empty() {
                 let each: Vec<String> =
                     unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();

@@ -1,19 +1,11 @@
 //! Fields that the API does not have: what `fieldValidation=Strict` refuses in a POST or PUT.
 
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Namespace, Node, Pod},
-    events::v1::Event,
-    resource::{
-        v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
-        v1alpha3::ResourcePoolStatusRequest,
-    },
-    scheduling::v1beta1::PodGroup,
-};
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
 use serde_path_to_error::{Segment, Track};
+
+use crate::kinds::KINDS;
 
 /// How many names of quantities are written out for one object; those of resources are few.
 const NUMERIC_KEYS_MAX: usize = 16;
@@ -28,24 +20,11 @@ const KEY_MAX: usize = 1024;
 /// A value of a wrong type ends the search; it is for others to refuse.
 #[must_use]
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
-    match kind {
-        "DeviceClass" => ignored_by::<DeviceClass>(object),
-        "DeviceTaintRule" => ignored_by::<DeviceTaintRule>(object),
-        "Event" => ignored_by::<Event>(object),
-        "Lease" => ignored_by::<Lease>(object),
-        "Namespace" => ignored_by::<Namespace>(object),
-        "Node" => ignored_by::<Node>(object),
-        "Pod" => ignored_by::<Pod>(object),
-        "PodGroup" => ignored_by::<PodGroup>(object),
-        "ResourceClaim" => ignored_by::<ResourceClaim>(object),
-        "ResourceClaimTemplate" => ignored_by::<ResourceClaimTemplate>(object),
-        "ResourcePoolStatusRequest" => ignored_by::<ResourcePoolStatusRequest>(object),
-        "ResourceSlice" => ignored_by::<ResourceSlice>(object),
-        _ => Vec::new(),
-    }
+    KINDS.iter().find(|k| k.kind == kind).map_or_else(Vec::new, |kind| (kind.unknown)(object))
 }
 
-fn ignored_by<T: DeserializeOwned>(object: &Value) -> Vec<String> {
+/// The same of the kind that the type is.
+pub(crate) fn unknown_fields_of<T: DeserializeOwned>(object: &Value) -> Vec<String> {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         // The type accepts its own version only.

@@ -1,9 +1,19 @@
 //! The table of kinds: what the API server knows of each, as data.
 
 use jiff::Timestamp;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Namespace, Node, Pod},
+    events::v1::Event,
+    resource::{
+        v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
+        v1alpha3::ResourcePoolStatusRequest,
+    },
+    scheduling::v1beta1::PodGroup,
+};
 use serde_json::Value;
 
-use crate::{refusal::Cause, rules};
+use crate::{fields::unknown_fields_of, refusal::Cause, rules};
 
 /// How a list is merged by a strategic merge patch and by a server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +82,8 @@ pub(crate) struct KindInfo {
     pub(crate) defaults: fn(&mut Value, &Value, Timestamp),
     /// What is wrong with the new object; the old one is null for a new one.
     pub(crate) validate: fn(&Value, &Value, Part) -> Vec<Cause>,
+    /// Fields of an object that the kind does not have.
+    pub(crate) unknown: fn(&Value) -> Vec<String>,
 }
 
 impl KindInfo {
@@ -107,6 +119,10 @@ const fn version(name: &'static str, unconditional: bool) -> Version {
 
 fn no_defaults(_: &mut Value, _: &Value, _: Timestamp) {}
 
+fn all_known(_: &Value) -> Vec<String> {
+    Vec::new()
+}
+
 fn always_valid(_: &Value, _: &Value, _: Part) -> Vec<Cause> {
     Vec::new()
 }
@@ -129,6 +145,7 @@ const PLAIN: KindInfo = KindInfo {
     lists: &[],
     defaults: no_defaults,
     validate: always_valid,
+    unknown: all_known,
 };
 
 /// Every kind there is.
@@ -142,6 +159,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         selectable: &[&["status", "phase"]],
         lists: &[CONDITIONS],
         defaults: rules::namespace_defaults,
+        unknown: unknown_fields_of::<Namespace>,
         ..PLAIN
     },
     KindInfo {
@@ -158,6 +176,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
             (&["status", "addresses"], Lists::Map(&["type"])),
         ],
         defaults: rules::node_defaults,
+        unknown: unknown_fields_of::<Node>,
         ..PLAIN
     },
     KindInfo {
@@ -189,6 +208,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         ],
         defaults: rules::pod_defaults,
         validate: rules::pod,
+        unknown: unknown_fields_of::<Pod>,
         ..PLAIN
     },
     KindInfo {
@@ -202,6 +222,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         returns_deleted: false,
         selectable: &[&["reason"], &["reportingController"], &["type"]],
         validate: rules::event,
+        unknown: unknown_fields_of::<Event>,
         ..PLAIN
     },
     KindInfo {
@@ -214,6 +235,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         create_on_update: true,
         returns_deleted: false,
         validate: rules::lease,
+        unknown: unknown_fields_of::<Lease>,
         ..PLAIN
     },
     KindInfo {
@@ -223,6 +245,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         plural: "deviceclasses",
         singular: "deviceclass",
         generation: true,
+        unknown: unknown_fields_of::<DeviceClass>,
         ..PLAIN
     },
     KindInfo {
@@ -236,6 +259,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         lists: &[CONDITIONS],
         defaults: rules::taint_rule_defaults,
         validate: rules::taint_rule,
+        unknown: unknown_fields_of::<DeviceTaintRule>,
         ..PLAIN
     },
     KindInfo {
@@ -253,6 +277,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         ],
         defaults: rules::claim_defaults,
         validate: rules::claim,
+        unknown: unknown_fields_of::<ResourceClaim>,
         ..PLAIN
     },
     KindInfo {
@@ -264,6 +289,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         namespaced: true,
         defaults: rules::template_defaults,
         validate: rules::template,
+        unknown: unknown_fields_of::<ResourceClaimTemplate>,
         ..PLAIN
     },
     KindInfo {
@@ -276,6 +302,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         lists: &[CONDITIONS],
         defaults: rules::pool_request_defaults,
         validate: rules::pool_request,
+        unknown: unknown_fields_of::<ResourcePoolStatusRequest>,
         ..PLAIN
     },
     KindInfo {
@@ -288,6 +315,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         selectable: &[&["spec", "nodeName"], &["spec", "driver"], &["spec", "pool", "name"]],
         defaults: rules::slice_defaults,
         validate: rules::slice,
+        unknown: unknown_fields_of::<ResourceSlice>,
         ..PLAIN
     },
     KindInfo {
@@ -302,6 +330,7 @@ pub(crate) static KINDS: [KindInfo; 12] = [
         lists: &[CONDITIONS, ENTRIES, ENTRY_STATUSES],
         defaults: rules::pod_group_defaults,
         validate: rules::pod_group,
+        unknown: unknown_fields_of::<PodGroup>,
         ..PLAIN
     },
 ];

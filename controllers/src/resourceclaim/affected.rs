@@ -102,12 +102,8 @@ impl ResourceClaims {
             && has_consumer(new, &owner.uid)
             && old.is_none_or(|old| !has_consumer(old, &owner.uid))
         {
-            // Its owner's record may name another one.
-            let owner = delta.key.sibling(&owner.name);
-            self.consider_pods(view, new.pod_owner().map(|_| &owner).into_iter(), keys);
-            if let Some(group) = new.pod_group_owner().and_then(|_| view.pod_groups.get(&owner)) {
-                self.consider_group(view, group, keys);
-            }
+            // Its record may name another one.
+            self.consider_owner(view, new, keys);
         }
         if let (Some(old), Some(new)) = (old, new)
             && same_for_owners(old, new)
@@ -133,7 +129,12 @@ impl ResourceClaims {
                     || old.pod_claim_name != new.pod_claim_name
             })
         {
+            // Those whom it was made for may not know of it.
             self.consider_owner(view, new, keys);
+            if let Some(owner) = new.pod_group_owner() {
+                let members = view.index.pods_by_group.get(&delta.key.sibling(&owner.name));
+                self.consider_pods(view, members, keys);
+            }
             let is_recorded = view.index.pods_by_claim.get(&delta.key).next().is_some()
                 || view.index.groups_by_claim.get(&delta.key).next().is_some();
             if let Some(owner) = new.controller.as_ref().filter(|_| is_recorded) {
@@ -160,17 +161,15 @@ impl ResourceClaims {
         }
     }
 
-    /// A claim has appeared: whoever it was made for may not know of it.
+    /// Whoever the claim was made for.
     fn consider_owner(&self, view: &View, claim: &Claim, keys: &mut BTreeSet<Key>) {
         if let Some(owner) = claim.pod_owner() {
             let pod = claim.meta.key.sibling(&owner.name);
             self.consider_pods(view, std::iter::once(&pod), keys);
-        } else if let Some(owner) = claim.pod_group_owner() {
-            let key = claim.meta.key.sibling(&owner.name);
-            if let Some(group) = view.pod_groups.get(&key) {
-                self.consider_group(view, group, keys);
-            }
-            self.consider_pods(view, view.index.pods_by_group.get(&key), keys);
+        } else if let Some(owner) = claim.pod_group_owner()
+            && let Some(group) = view.pod_groups.get(&claim.meta.key.sibling(&owner.name))
+        {
+            self.consider_group(view, group, keys);
         }
     }
 

@@ -345,12 +345,15 @@ impl Evictions {
 
     /// The same without an answer that says so: should one come to a later request, it does not count again.
     fn count_unanswered(&mut self, pod: &Uid, rules: &[Uid], now: Elapsed) -> BTreeSet<Arc<str>> {
-        if self.counted.len() >= COUNTED_MOST {
-            self.counted.pop_front();
-        }
         let left = self.uncounted(pod, rules);
-        self.counted.push_back((Arc::clone(pod), left.clone()));
-        self.count(&left, now)
+        let names = self.count(&left, now);
+        if !left.is_empty() {
+            if self.counted.len() >= COUNTED_MOST {
+                self.counted.pop_front();
+            }
+            self.counted.push_back((Arc::clone(pod), left));
+        }
+        names
     }
 
     /// Those rules for which the Pod was not counted without an answer. A request may be made for others than the one
@@ -374,10 +377,11 @@ impl Evictions {
             entry.doubt = Some(rules.to_vec());
             return None;
         }
-        if !gone || self.uncounted(uid, rules).is_empty() {
+        if !gone {
             return None;
         }
-        Some(EvictionChange { rules: self.count_unanswered(uid, rules, now), due: None })
+        let rules = self.count_unanswered(uid, rules, now);
+        (!rules.is_empty()).then_some(EvictionChange { rules, due: None })
     }
 
     /// A PodDisruptionBudget forbids the eviction, or does so no more.

@@ -187,6 +187,14 @@ impl Draft {
         self.owned_by("scheduling.k8s.io/v1beta1", "PodGroup", group, uid).annotated(ANNOTATION, entry)
     }
 
+    /// The same for an owner of either kind.
+    pub(crate) fn generated_by(self, kind: Kind, owner: &str, uid: &str, entry: &str) -> Self {
+        match kind {
+            Kind::PodGroup => self.generated_for_group(owner, uid, entry),
+            _ => self.generated_for(owner, uid, entry),
+        }
+    }
+
     /// Allocated as the scheduler does it: finalizer and allocation.
     pub(crate) fn allocated(self) -> Self {
         self.finalizer(FINALIZER).allocated_without_finalizer()

@@ -47,10 +47,7 @@ impl For {
     }
 
     fn generated(self, name: &str, uid: &str, entry: &str) -> Draft {
-        match self {
-            Self::Pod => claim(name).generated_for("owner", uid, entry),
-            Self::Group => claim(name).generated_for_group("owner", uid, entry),
-        }
+        claim(name).generated_by(self.kind(), "owner", uid, entry)
     }
 
     fn record(self) -> Verb {

@@ -483,10 +483,7 @@ fn a_claim_that_is_being_deleted_is_neither_adopted_nor_kept() {
             let owner = owner.clone();
             let uid = w.put(if recorded { owner.recorded("e", Some("dying")) } else { owner });
             let dying = claim("dying").finalizer("example.com/hold").deleting();
-            w.put(match kind {
-                Kind::PodGroup => dying.generated_for_group("o", &uid, "e"),
-                _ => dying.generated_for("o", &uid, "e"),
-            });
+            w.put(dying.generated_by(kind, "o", &uid, "e"));
             w.settle();
             let name = w.recorded(kind, "o").remove("e").unwrap();
             assert_ne!(name, "dying");

@@ -241,11 +241,7 @@ fn of_two_claims_for_one_entry_one_goes_in_whatever_order_they_become_known() {
                 let uid = w.put(owner.templated("e", "t").recorded("e", Some("used")));
                 for (name, lag) in claims.into_iter().zip([0, claim_lag]) {
                     w.server.lag.insert(Kind::Claim, Duration::from_secs(lag));
-                    w.put(if kind == Kind::Pod {
-                        claim(name).generated_for("o", &uid, "e")
-                    } else {
-                        claim(name).generated_for_group("o", &uid, "e")
-                    });
+                    w.put(claim(name).generated_by(kind, "o", &uid, "e"));
                 }
                 w.settle();
                 let case = format!("{kind:?} seen after {owner_lag} s, {} after {claim_lag} s", claims[1]);
@@ -328,8 +324,8 @@ fn bind(claim: &mut Value) {
 }
 
 fn bind_group(claim: &mut Value) {
-    claim["status"] =
-        json!({"allocation": {"devices": {"results": []}}, "reservedFor": [group_consumer("o", "uid-o")]});
+    bind(claim);
+    claim["status"]["reservedFor"] = json!([group_consumer("o", "uid-o")]);
 }
 
 /// While the scheduler may still allocate the recorded one, or has, or the other cannot be used on the node, the record
@@ -477,13 +473,7 @@ fn with_two_claims(
     w.put(template("t"));
     let owner = if kind == Kind::Pod { pod("o") } else { group("o") };
     let uid = w.put(owner.uid("uid-o").templated("e", "t").recorded("e", Some("used")));
-    let made = |name: &str| {
-        if kind == Kind::Pod {
-            claim(name).generated_for("o", &uid, "e")
-        } else {
-            claim(name).generated_for_group("o", &uid, "e")
-        }
-    };
+    let made = |name: &str| claim(name).generated_by(kind, "o", &uid, "e");
     let (mut used, mut other) = (made("used"), made("other"));
     edit_recorded(&mut used.body);
     edit_other(&mut other.body);
@@ -500,11 +490,7 @@ fn of_two_claims_that_nobody_recorded_one_is_adopted_and_the_other_deleted() {
         let mut w = World::default();
         w.put(template("t"));
         for name in ["one", "another", "yet-another"] {
-            w.put(if kind == Kind::Pod {
-                claim(name).generated_for("o", "uid-o", "e")
-            } else {
-                claim(name).generated_for_group("o", "uid-o", "e")
-            });
+            w.put(claim(name).generated_by(kind, "o", "uid-o", "e"));
         }
         w.settle();
         assert_eq!(w.writes(), 0, "the owner may not be known yet");

@@ -355,10 +355,7 @@ fn rival(w: &mut World, kind: Kind, name: &str) {
         return;
     }
     let made = format!("{RIVAL}{}", w.server.revision);
-    w.put(match kind {
-        Kind::PodGroup => claim(&made).generated_for_group(name, uid_of(&owner), entry),
-        _ => claim(&made).generated_for(name, uid_of(&owner), entry),
-    });
+    w.put(claim(&made).generated_by(kind, name, uid_of(&owner), entry));
     if !is_recorded {
         let item = json!({"name": entry, "resourceClaimName": made});
         edit_if_there(w, kind, name, |o| push(o, "status", "resourceClaimStatuses", item));
